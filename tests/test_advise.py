@@ -261,8 +261,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.dear
 def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
-    advised = advised_for(trained)
-    commands = [suggestion.command for suggestion in advised.suggestions]
+    suggestions, _ = advised_for(trained)
+    commands = [suggestion.command for suggestion in suggestions]
     assert commands
     for command in commands:
         assert command is not None
@@ -280,10 +280,10 @@ def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> N
     export_archive(trained, tmp_path / "archive")
     imported = Run(tmp_path / "imported")
     import_archive(tmp_path / "archive", imported)
-    advised = advised_for(imported, parse_goals(["val/error<0.3"]))
-    assert advised.suggestions
-    assert all(suggestion.command is None for suggestion in advised.suggestions)
-    assert "imported from an archive" in advised.remarks[0]
+    suggestions, remarks = advised_for(imported, parse_goals(["val/error<0.3"]))
+    assert suggestions
+    assert all(suggestion.command is None for suggestion in suggestions)
+    assert "imported from an archive" in remarks[0]
 
 
 def test_a_run_of_branches_is_refused(trained: Run, tmp_path: Path) -> None:

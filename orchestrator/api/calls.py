@@ -154,12 +154,8 @@ def train(
     if outcome.status == "failed":
         raise SweepFailed(str(outcome.error))
     said = f"{trial.study.key}, {trial.settings}: {outcome.status} after {outcome.steps:,} steps"
-    table = Table(measurements, _columns, said)
+    table = Table(measurements, lambda m: {"step": m.step, "seconds": m.seconds, **m.metrics}, said)
     return Trained(trial=trial, outcome=outcome, measurements=table)
-
-
-def _columns(measurement: Measurement) -> dict[str, Any]:
-    return {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
 
 
 @contextmanager

@@ -68,8 +68,7 @@ class Command:
         )
 
     def _in_a_process(self) -> tuple[int, str, str]:
-        """Runs the command in a separate process. Returns its exit code, and the code and the text
-        of its error."""
+        """Runs the command in a separate process: its exit code, its error's code and text."""
         with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
             error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
             env = {**os.environ, ERROR_FILE: str(error)}

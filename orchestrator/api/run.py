@@ -180,9 +180,8 @@ class Run:
         narrow the answers most for their price."""
         from orchestrator.cli.advising import Suggestion, advised_for
 
-        found = advised_for(self._files, parse_goals(_several(goal)))
-        said = "\n".join(found.remarks)
-        return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
+        found, remarks = advised_for(self._files, parse_goals(_several(goal)))
+        return Table(found, Suggestion.to_json, "\n".join(remarks), shown=STEPS)
 
     def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
         """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate

@@ -40,9 +40,8 @@ DROPPED = ("Examples", "±", "Trial", POINT)
 def frontier_table(
     rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
 ) -> Table:
-    """The frontier as a table. Of the winners' points it shows the metaparameters that were
-    searched, and wraps them between words. A workload and goal that all rows share are in the
-    title."""
+    """The frontier as a table, with those metaparameters that were searched, wrapped between words.
+    A workload and goal that all rows share are in the title."""
     cells = [
         {
             "Workload": row.workload,

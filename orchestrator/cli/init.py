@@ -199,8 +199,7 @@ def _quoted(text: str) -> str:
 
 
 def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
-    """Runs a command for some seconds. Returns its output, how it ended, if it did so itself, and
-    the lines of its reports."""
+    """Runs a command for some seconds: its output, its end, if any, and its reports."""
     from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
     from orchestrator.programs.starting import Kept, Start, environment

@@ -167,8 +167,8 @@ def _measured(
     address: str | None,
     data_dir: Path | None,
 ) -> tuple[Mapping[StudyKey, Speed | None], int]:
-    """The speeds of the studies on the machines that will train them, and the number of ranks that
-    these machines have room for."""
+    """The speeds of studies on the machines that will train them, and for how many ranks there is
+    room."""
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.engine import train_apart
     from orchestrator.planning.machines import fit_resources, places

@@ -65,8 +65,14 @@ def report(
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
     drawn = None if images is None else (images, image_format)
-    if any(holds_branches(run) for run in opened.values()):
-        _refuse_of_searches(opened, options)
+    if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
+        wrong = [f"--{name}" for name, value in options.items() if value]
+        if len(opened) > 1 or wrong:
+            raise BadInput(
+                f"A report on branches of one training, as {', '.join(branches)} holds, is about "
+                f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
+                code="holds-branches",
+            )
         _report_branches(opened[names[0]], output, drawn, as_json=as_json)
         return
     rows = _frontiers([*opened.values()], goals)
@@ -89,20 +95,6 @@ def _writing(page: Place) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
-
-
-def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) -> None:
-    """Raises `BadInput` for runs and options that a report on branches can't be made of."""
-    from orchestrator.results import holds_branches
-
-    found = ", ".join(str(run.place) for run in opened.values() if holds_branches(run))
-    wrong = [f"--{name}" for name, value in asked.items() if value]
-    if len(opened) > 1 or wrong:
-        raise BadInput(
-            f"A report on branches of one training, as {found} holds, is about this run alone, and "
-            f"takes no {' or '.join(wrong or ['other run'])}.",
-            code="holds-branches",
-        )
 
 
 def _report_branches(
@@ -137,8 +129,7 @@ def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[Fronti
 def _answers(
     runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """For each run, workload, goal and recipe: where its curve bends, and the batch size that is
-    recommended."""
+    """For each curve: where it bends, and the batch size that is recommended."""
     from orchestrator.analysis import compared, forecasts_of
     from orchestrator.report import Source, settings_of
 

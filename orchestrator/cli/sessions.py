@@ -1,5 +1,4 @@
-"""How commands train: with progress on the terminal, a report that is rewritten meanwhile, and the
-answer printed at the end."""
+"""How commands train: with progress, a report that is rewritten, and the answer at the end."""
 
 from __future__ import annotations
 

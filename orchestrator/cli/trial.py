@@ -24,6 +24,7 @@ from orchestrator.records import BadInput, wrong_value
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Measurement, Outcome, Study, Trial
     from orchestrator.training import Checkpoint
 
@@ -110,9 +111,14 @@ def trial(
         ):
             if given:
                 raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
-        return _by_program(
-            workload, optimizer, batch_size, settings, steps, seed, show, as_json=as_json
+        from orchestrator.planning.single import single_program_trial
+        from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
+
+        sweep = load_sweep(find_sweep_file(workload))
+        ours = single_program_trial(
+            sweep, recipe=optimizer, batch_size=batch_size, params=settings, steps=steps, seed=seed
         )
+        return _by_program(sweep, ours, show, as_json=as_json)
     if optimizer is None or batch_size is None:
         missing = "--optimizer" if optimizer is None else "--batch-size"
         raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
@@ -153,30 +159,16 @@ def trial(
 
 
 def _by_program(
-    file: str,
-    recipe: str | None,
-    batch_size: int | None,
-    settings: Mapping[str, Any],
-    steps: int | None,
-    seed: int,
-    show: Callable[[Mapping[str, float]], None],
-    *,
-    as_json: bool,
+    sweep: Sweep, ours: Trial, show: Callable[[Mapping[str, float]], None], *, as_json: bool
 ) -> int:
     """Trains a trial by the program of a sweep file."""
     import tempfile
     from pathlib import Path
 
     from orchestrator.planning.programs import devices_of
-    from orchestrator.planning.single import single_program_trial
-    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.programs.commands import arguments_of
     from orchestrator.programs.trials import ProgramFailed, train_alone
 
-    sweep = load_sweep(find_sweep_file(file))
-    ours = single_program_trial(
-        sweep, recipe=recipe, batch_size=batch_size, params=settings, steps=steps, seed=seed
-    )
     devices = devices_of(ours.study, sweep.resources, sweep.faults.hang_seconds)
     announce(ours)
     with tempfile.TemporaryDirectory(prefix="orchestrate-trial-") as folder:

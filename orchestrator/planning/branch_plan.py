@@ -146,8 +146,7 @@ def _params(study: Study) -> dict[str, Value]:
 
 
 def _spread(study: Study, count: int) -> list[int]:
-    """Steps at equal distances on a logarithmic scale, from a small part of the budget to half of
-    it."""
+    """Steps at equal logarithmic distances, from a small part of the budget to half of it."""
     first, last = (max(1, round(share * study.budget_steps)) for share in (EARLIEST, LATEST))
     return [round(first * (last / first) ** (n / max(count - 1, 1))) for n in range(count)]
 

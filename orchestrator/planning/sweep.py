@@ -65,15 +65,10 @@ BatchSizes = Annotated[
 ]
 
 
-def _algorithm(name: str) -> str:
-    check_algorithm(name)
-    return name
-
-
 class Search(Part):
     """How the points of each study are chosen."""
 
-    algorithm: Annotated[Text, AfterValidator(_algorithm)] = Field(
+    algorithm: Annotated[Text, AfterValidator(check_algorithm)] = Field(
         default="halton", examples=["sobol"]
     )
     """`halton`, `sobol`, `random`, `grid`, `points`, `tpe`, `gp`, `cmaes`, or the import path of an
@@ -363,15 +358,11 @@ class Checkpoints(Part):
     """Seconds of training between two checkpoints: the most that a killed trial loses."""
 
 
-def _baseline_text(text: str) -> str:
-    return str(Baseline.parse(text))
-
-
 class Report(Part):
     """What the report shows in addition. `orchestrate report` has the same as options."""
 
-    baseline: Annotated[Text, AfterValidator(_baseline_text)] | None = Field(
-        default=None, examples=["momentum@256"]
+    baseline: Annotated[Text, AfterValidator(lambda text: str(Baseline.parse(text)))] | None = (
+        Field(default=None, examples=["momentum@256"])
     )
     """RECIPE@BATCH_SIZE: the study beside which other batch sizes count as large or huge."""
     price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY, examples=[2.5])

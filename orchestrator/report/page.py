@@ -118,8 +118,10 @@ def _parts(
         text += panel_section(number, panel, figures.show, len(panels) > 1)
     figures.workload = ""
     if scales is not None:
-        text += alone("Best batch size", lambda: best_batch_fold(scales, figures.show))
-        text += alone("Data and model size", lambda: laws_fold(scales.laws, figures.show))
+        # Without goals, the page has nothing else.
+        show, alone_here = figures.show, not panels
+        text += alone("Best batch size", lambda: best_batch_fold(scales, show, alone_here))
+        text += alone("Data and model size", lambda: laws_fold(scales.laws, show, alone_here))
     return glance, text + alone("Recipes compared", lambda: comparisons(drawn, figures.show))
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
@@ -61,21 +59,15 @@ def provenance_of(run: Run) -> dict[str, object]:
 def _how_it_ran(run: Run) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
-    keys = [study.key for study in run.studies()]
-    trials, repeats = (
-        [row for table in run.in_parallel(of.trials, keys) for row in table.to_pylist()]
-        for of in (run, run.repeats)
-    )
-    statuses = Counter(row["status"] for row in trials).most_common()
-    ended = (f"{count:,} {names.get(status, status)}" for status, count in statuses)
+    tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
+    statuses = Counter(status for table in tables for status in table["status"].to_pylist())
+    ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
     told = {"trials": ", ".join(ended)}
     if run.is_compact:
         told["measurements"] = (
             "a compact run: all of the best trials and of repeats; of the others only those that "
             "the answers need"
         )
-    if (seconds := _seconds([*trials, *repeats])) is not None:
-        told["from the first trial to the last"] = in_time(seconds)
     if run.imported:
         return told
     stop = run.sweep()["stop"]
@@ -89,22 +81,6 @@ def _how_it_ran(run: Run) -> dict[str, str]:
         )
     busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
-
-
-def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds from the start of the first of these trials to the end of the last; None if not
-    known. Those trained together count one after another, each as long as its share."""
-    timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
-    timed.sort(key=lambda row: row["started"])
-    ends: dict[str, float] = {}
-    for row in timed:
-        begun, where = row["started"] - timed[0]["started"], row.get("where") or ""
-        if (row["width"] or 1) > 1:
-            begun = max(begun, ends.get(where, begun))
-        # Those since `started`.
-        ended = begun + row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
-        ends[where] = max(ended, ends.get(where, ended))
-    return max(ends.values(), default=None)
 
 
 def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:

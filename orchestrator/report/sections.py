@@ -46,10 +46,10 @@ def alone(title: str, make: Callable[[], str]) -> str:
         return f'<p class="notice">{escape(line)}</p>'
 
 
-def fold(place: str, title: str, finding: str, text: str) -> str:
+def fold(place: str, title: str, finding: str, text: str, opened: bool = False) -> str:
     """A section that opens on a click or when a link leads to it. Its line says what is inside."""
     return (
-        f'<details class="fold" id="{place}"><summary><h3>{escape(title)}</h3>'
+        f'<details class="fold" id="{place}"{" open" * opened}><summary><h3>{escape(title)}</h3>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"
     )
 

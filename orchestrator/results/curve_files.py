@@ -23,7 +23,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import ArrayLike
 
 from orchestrator.records import MANY, shown
-from orchestrator.results.tables import is_metric, numbers
+from orchestrator.results.tables import as_number, is_metric, numbers
 
 MOST_BYTES = 32 * 2**20
 """Largest size of a file: about 300,000 measurements of six metrics. A file with flaws is read cell
@@ -236,15 +236,15 @@ def _read_rows(
 ) -> pa.Table:
     columns, junk, lost = {name: array("d") for name in places}, 0, 0
     for row in filter(None, lines):
-        step = _number(row[places["step"]]) if len(row) > places["step"] else None
+        step = as_number(row[places["step"]]) if len(row) > places["step"] else None
         if step is None or not step.is_integer() or not 0 <= step <= MANY:
             lost += 1
             continue
         for name, place in places.items():
             cell = row[place] if place < len(row) else ""
-            number = _number(cell)
-            junk += number is None and bool(cell.strip())
-            columns[name].append(math.nan if number is None else number)
+            value = as_number(cell)
+            junk += value is None and bool(cell.strip())
+            columns[name].append(math.nan if value is None else value)
         junk += len(row) > width
     if lost:
         flaws.append(f"rows whose step is no whole number from 0 to {MANY:,}: {lost}")
@@ -253,13 +253,6 @@ def _read_rows(
     steps = pa.array(np.asarray(columns.pop("step"), np.int64))
     values = {n: pa.array(np.asarray(c), from_pandas=True) for n, c in columns.items()}
     return pa.table({"step": steps, **values})
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def write_curve(path: str, curve: pa.Table) -> None:

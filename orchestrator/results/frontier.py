@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -34,7 +34,6 @@ from orchestrator.records import (
 from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
 from orchestrator.results.counting import (
     Counted,
-    Reached,
     Within,
     columns,
     first_steps,
@@ -270,7 +269,13 @@ def _row(
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
     as_searched = trained_here and goal in study.goals and first is last is None
-    open_at = _open_at(counted, crossed, found, last)
+    # (step, index) at which each trial that was ended early without having crossed the goal might
+    # have reached it: at its next measurement, or where the run begins that it ended in.
+    open_at = sorted(
+        (found.begun.get(index, upcoming), index)
+        for upcoming, index in counted.next_steps()
+        if index not in crossed and (last is None or upcoming <= last)
+    )
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
@@ -320,19 +325,6 @@ def _row(
         places = [counted.places[chosen]]
     more = near_ends(study, trials, places) + still_warming(study, params, won.steps_answered)
     return replace(won, warnings=row.warnings + more)
-
-
-def _open_at(
-    counted: Counted, crossed: Collection[int], found: Reached, last: int | None
-) -> list[tuple[int, int]]:
-    """(step, index) at which each trial that was ended early without having `crossed` the goal
-    might have reached it at its next possible measurement, up to step `last`: there, or where the
-    run of measurements begins that it ended in."""
-    return sorted(
-        (found.begun.get(index, step), index)
-        for step, index in counted.next_steps()
-        if index not in crossed and (last is None or step <= last)
-    )
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:

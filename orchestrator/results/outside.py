@@ -42,7 +42,7 @@ from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, ref
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
 from orchestrator.results.store import Run
-from orchestrator.results.tables import REPEAT
+from orchestrator.results.tables import REPEAT, as_number
 
 COMPLETE = ("finished", "complete", "completed", "exhausted", "reached", "success", "done", "ok")
 """What sources write of a run that came to its end."""
@@ -84,6 +84,8 @@ Points = dict[str, dict[Any, _Training]]
 
 def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
+    if not rows.table.num_columns:
+        raise _useless(rows, "column")
     check(meaning, rows.table.column_names)
     refuse_run(run)
     with run.locked():
@@ -100,13 +102,17 @@ def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
             if number
         )
         if not studies:
-            first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
-            raise BadInput(f"{rows.name} holds no run that can be used.{first}", code="no-study")
+            raise _useless(rows, "run")
         told = {"mapping": meaning.document(), "scales": runs.scales}
         complete(run, rows.name, studies, rows.problems, **told)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
+
+
+def _useless(rows: Rows, what: str) -> BadInput:
+    first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
+    return BadInput(f"{rows.name} holds no {what} that can be used.{first}", code="no-study")
 
 
 class _Runs:
@@ -402,10 +408,7 @@ def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
 
 def _float(value: Any) -> float:
     """NaN for what is no number."""
-    try:
-        return math.nan if value is None else float(value)
-    except (ValueError, OverflowError):
-        return math.nan
+    return math.nan if (found := as_number(value)) is None else found
 
 
 def _is_setting(value: Any) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from orchestrator.results.archive_documents import MOST_LETTERS
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
 from orchestrator.results.outside_mapping import has_step
+from orchestrator.results.tables import as_number
 
 MOST_BYTES = 2**33
 """Largest size of a table as a file: 20 times as much as 10 million rows take."""
@@ -220,7 +220,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as numbers, such as 1e-3 in YAML, if nine in ten different ones are numbers."""
     texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    values = pa.array([_number(text) for text in texts], pa.float64())
+    values = pa.array([as_number(text) for text in texts], pa.float64())
     if not texts or values.null_count > 0.1 * len(texts):
         return column
     return pa.chunked_array([values.take(chunk.indices) for chunk in column.chunks])
@@ -342,12 +342,3 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     return Rows(
         name=name, table=table, settings=frozenset(settings.column_names), problems=problems
     )
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None

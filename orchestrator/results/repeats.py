@@ -64,7 +64,10 @@ def repeats_of(
     before it could pass this goal."""
     of_trials = {}
     for trial in trials:
-        draws = dict(_draws(run, study, goal, trial, last))
+        draws = {}  # None for a repeat that was ended before it could pass the goal
+        for number, row, (of, step, value) in _curves(run, study, goal, trial):
+            within = value if last is None else np.where(step <= last, value, math.nan)
+            draws[number] = _draw(study, goal, row, (of, step, within), last)
         if draws and all(draw is not None for draw in draws.values()):
             of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
     if not of_trials:
@@ -146,16 +149,6 @@ def repeats_from(
 def _median(draws: Sequence[Draw]) -> float:
     steps = sorted(step for step, _ in draws)
     return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
-
-
-def _draws(
-    run: Run, study: Study, goal: Goal, trial: int, last: int | None
-) -> Iterator[tuple[int, Draw | None]]:
-    """Yields the number of each repeat of a point that did not fail, 0 for the trial itself, and
-    its draw. The draw is None if the repeat was ended before it could pass the goal."""
-    for number, row, (of, step, value) in _curves(run, study, goal, trial):
-        within = value if last is None else np.where(step <= last, value, math.nan)
-        yield number, _draw(study, goal, row, (of, step, within), last)
 
 
 def _curves(

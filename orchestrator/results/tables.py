@@ -296,6 +296,16 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     return array
 
 
+def as_number(value: Any) -> float | None:
+    """What a text or another value says as a number; None if it says none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
+
+
 def column_from(values: list[Any]) -> pa.Array:
     """An Arrow column; values of different types are converted to text."""
     try:

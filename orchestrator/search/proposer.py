@@ -96,7 +96,7 @@ def is_adaptive(algorithm: str) -> bool:
     return algorithm in ADAPTIVE or ":" in algorithm
 
 
-def check_algorithm(algorithm: str) -> None:
+def check_algorithm(algorithm: str) -> str:
     """Refuses an unknown algorithm, and a sampler that can't be imported."""
     if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
         raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
@@ -104,6 +104,7 @@ def check_algorithm(algorithm: str) -> None:
         from orchestrator.search.adaptive import check_sampler
 
         check_sampler(algorithm)
+    return algorithm
 
 
 class Proposer:

@@ -114,7 +114,9 @@ class Director(Queue):
             for search in self._unfinished:
                 smaller = self._inherits_from(search)
                 if not search.begun and (smaller is None or smaller.done):
-                    search.begin(_inherited(search, smaller))
+                    steps = smaller.frontier_step() if smaller else None
+                    factor = search.study.inherit or 1
+                    search.begin(None if steps is None else math.ceil(factor * steps))
                     waiting = True
             self._unfinished = [search for search in self._unfinished if not search.done]
 
@@ -152,11 +154,6 @@ class Director(Queue):
             if (point := other.best(reached=True)) is not None
         ]
         return min(found, key=lambda f: f[:2])[2] if found else search.best(reached=False)
-
-
-def _inherited(search: StudySearch, smaller: StudySearch | None) -> int | None:
-    steps = smaller.frontier_step() if smaller else None
-    return None if steps is None else math.ceil((search.study.inherit or 1) * steps)
 
 
 def _cost(study: Study) -> int:
