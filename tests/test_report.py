@@ -346,9 +346,8 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
     for name in ("whole", "unfinished", "archive"):
         run, pages[name] = Run.open(tmp_path / name), tmp_path / f"{name}.html"
         going_on = 900 if name == "unfinished" else None
-        write_report_of(
-            {"": (run, frontier_of(run))}, Place.at(pages[name]), reload_seconds=going_on
-        )
+        source = Source(run=run, rows=frontier_of(run))
+        write_report_of([source], Place.at(pages[name]), reload_seconds=going_on)
     page(tmp_path, ROWS)
     looks = [
         Look(page=pages["whole"], width=390),
@@ -573,7 +572,7 @@ def write_large_run(path: Path, recipes: int, trials: int) -> Run:
 @pytest.mark.slow
 def test_the_page_of_many_recipes_is_no_larger_than_one_can_read(tmp_path: Path) -> None:
     run = write_large_run(tmp_path / "run", recipes=200, trials=3)
-    write_report_of({"": (run, frontier_of(run))}, run.place / "report.html")
+    write_report_of([Source(run=run, rows=frontier_of(run))], run.place / "report.html")
     text = (run.place / "report.html").read_text()
     assert len(text) < 5_500_000  # plotly itself has 4.7
     assert "40 of 200 recipes are drawn" in text

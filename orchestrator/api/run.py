@@ -256,7 +256,7 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
-        from orchestrator.report import frontier_for_page, write_report_of
+        from orchestrator.report import Source, frontier_for_page, write_report_of
         from orchestrator.sweeping.branch_answer import write_page
 
         page = self._files.place / "report.html" if path is None else Place.at(path)
@@ -264,7 +264,7 @@ class Run:
             write_page(self._files, self._branches(), page)
             return str(page)
         rows = frontier_for_page(self._files, parse_goals(_several(goal)))
-        write_report_of({"": (self._files, rows)}, page)
+        write_report_of([Source(run=self._files, rows=rows)], page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:
@@ -298,9 +298,9 @@ class Run:
         return ArrowTable(pa.concat_tables(tables, promote_options="default"))
 
     def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], go.Figure]:
-        from orchestrator.report import figures_of
+        from orchestrator.report import Source, figures_of
 
-        return figures_of({"": (self._files, self.frontier(goal))})
+        return figures_of(Source(run=self._files, rows=self.frontier(goal)))
 
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from orchestrator.files.places import Place
+    from orchestrator.report import Source
     from orchestrator.results import FrontierRow, GoalOf, Run
 
 
@@ -56,7 +57,7 @@ def report(
 ) -> None:
     """Write one HTML page about runs, or print its answers as JSON."""
     from orchestrator.files.places import Place
-    from orchestrator.report import write_report_of
+    from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
 
     names = names_of(paths)
@@ -76,15 +77,19 @@ def report(
         _report_branches(opened[names[0]], output, drawn, as_json=as_json)
         return
     rows = _frontiers([*opened.values()], goals)
-    runs = {name: (run, of_run) for (name, run), of_run in zip(opened.items(), rows, strict=True)}
+    many = len(opened) > 1
+    sources = [
+        Source(run=run, rows=of_run, label=name if many else "")
+        for (name, run), of_run in zip(opened.items(), rows, strict=True)
+    ]
     if as_json:
-        print_json(_answers(runs, asked))
+        print_json(_answers(sources, asked))
         return
-    if output is None and len(runs) > 1:
+    if output is None and many:
         raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
     with _writing(page):
-        write_report_of(runs, page, asked=asked, images=drawn)
+        write_report_of(sources, page, asked=asked, images=drawn)
     answer(page)
 
 
@@ -126,18 +131,16 @@ def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[Fronti
     ]
 
 
-def _answers(
-    runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
-) -> list[dict[str, object]]:
+def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
     """For each curve: where it bends, and the batch size that is recommended."""
     from orchestrator.analysis import compared, forecasts_of
-    from orchestrator.report import Source, settings_of
+    from orchestrator.report import settings_of
 
     found = []
-    settings = settings_of([run for run, _ in runs.values()], asked)
-    for name, (run, rows) in runs.items():
-        forecasts = forecasts_of(run, rows)
-        for panel in Source(run=run, rows=rows).answers(settings):
+    settings = settings_of([source.run for source in sources], asked)
+    for source in sources:
+        forecasts = forecasts_of(source.run, source.rows)
+        for panel in replace(source, label="").answers(settings):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
             beside = {one.recipe: one.to_json() for one in compared(forecasts, panel.scalings)}
             held = {holding.first.recipe: holding.to_json() for holding in panel.holdings}
@@ -148,7 +151,7 @@ def _answers(
                     "forecast": beside.get(scaling.recipe),
                     "holding": held.get(scaling.recipe),
                 }
-                found.append({"run": name, **answer} if len(runs) > 1 else answer)
+                found.append({"run": source.label, **answer} if source.label else answer)
     return found
 
 

@@ -10,40 +10,37 @@ import plotly.graph_objects as go
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
-from orchestrator.report.content import Panel, Settings
+from orchestrator.report.content import Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.report.scales import scale_answers
-from orchestrator.results import FrontierRow, Run, holds_branches, unknown_of
-
-Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
-"""Runs by their names, and the frontier asked of each."""
+from orchestrator.results import Run, holds_branches, unknown_of
 
 
 def write_report_of(
-    runs: Asked,
+    sources: Sequence[Source],
     place: Place,
     *,
     reload_seconds: int | None = None,
     asked: Mapping[str, object] | None = None,
     images: Images = None,
 ) -> None:
-    """Writes the page of one run, or of several runs by their names on one page."""
-    many = len(runs) > 1
+    """Writes the page of one run, or of several runs by their labels on one page."""
+    runs = [source.run for source in sources]
     provenance: dict[str, object] = {}
-    for name, (run, _) in runs.items():
-        told = provenance_of(run)
-        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
+    for source in sources:
+        told = provenance_of(source.run)
+        provenance |= {source.name(key): value for key, value in told.items()}
     write_report(
         place,
         reload_seconds=reload_seconds,
         images=images,
-        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
-        panels=_panels(runs, asked or {}),
-        notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
-        scales=scale_answers({name: run for name, (run, _) in runs.items()}),
+        title=", ".join(str(run.sweep()["name"]) for run in runs),
+        panels=panels_of(sources, settings_of(runs, asked or {})),
+        notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
+        scales=scale_answers({source.label: source.run for source in sources}),
         provenance=provenance,
-        sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
+        sweep_file="\n".join(write_yaml(run.sweep()) for run in runs),
     )
 
 
@@ -83,18 +80,10 @@ def _how_it_ran(run: Run) -> dict[str, str]:
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
 
 
-def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
-    """All figures of the page, by workload and title."""
-    scales = scale_answers({name: run for name, (run, _) in runs.items()})
-    return all_figures(_panels(runs, {}), scales)
-
-
-def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
-    many = len(runs) > 1
-    sources = [
-        Source(run=run, rows=rows, label=name if many else "") for name, (run, rows) in runs.items()
-    ]
-    return panels_of(sources, settings_of([run for run, _ in runs.values()], asked))
+def figures_of(source: Source) -> dict[tuple[str, str], go.Figure]:
+    """All figures of the page of a run, by workload and title."""
+    panels = panels_of([source], settings_of([source.run], {}))
+    return all_figures(panels, scale_answers({"": source.run}))
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
