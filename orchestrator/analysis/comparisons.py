@@ -19,8 +19,7 @@ class Group:
     """Workloads that differ in one thing."""
 
     by: str
-    """What differs: "model", "data set", or "version" for the options of a workload, such as the
-    share of a data set to train on."""
+    """"model", "data set", or "version" for the options of a workload."""
     of: str
     """The part of the name that the workloads share."""
     members: tuple[tuple[str, str], ...]

@@ -47,9 +47,8 @@ class Device:
         return max(self.smallest, round(min(wanted, self.largest)))
 
     def devices(self, batch_size: int) -> list[int]:
-        """Numbers of devices for a batch size: those that were timed, and others, each twice the
-        one before. The smallest gives a device no more examples than was measured, the largest is
-        still kept busy."""
+        """Numbers of devices for a batch size: those timed, and others, each twice the one before,
+        from as many examples per device as were measured down to what keeps it busy."""
         fewest = math.ceil(batch_size / self.largest)
         most = max(fewest, batch_size // self.busy_from)
         doubled = (fewest * 2**n for n in range(math.ceil(math.log2(most / fewest))))
@@ -103,9 +102,8 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The batch sizes and numbers of devices that are recommended; each has one price. Time and
-    work are seconds and device-seconds if all that is compared was timed, else steps and
-    examples."""
+    """What is recommended; each has one price. Time and work are seconds and device-seconds if all
+    that is compared was timed, else steps and examples."""
 
     fastest: Cost
     """The choice with the least work among those whose time is within a tenth of the least."""
@@ -121,9 +119,8 @@ class Advice:
 
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
-    """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
-    sizes or more. Times that can't be right are left out, and all of them where it is not known
-    which are right."""
+    """Recipe -> the speed of its devices, for recipes of a workload with step times at two sizes.
+    Wrong times are left out, and all of them where it is not known which are right."""
     found = _fitted([*times])
     return {} if _unlike(found) else found
 

@@ -65,9 +65,8 @@ def together(parts: Sequence[Estimate]) -> Estimate:
 
 
 def ratio_of(first: Estimate, second: Estimate | None) -> Estimate | None:
-    """The ratio of two estimates; None if one of them is not known or not a number above 0.
-    Distances of the ends of the intervals are added in logarithms as for independent errors, by
-    their squares."""
+    """The ratio of two estimates; None if one is not known or not above 0. Distances of the ends
+    are added in logarithms by their squares, as of independent errors."""
     if second is None or not (0 < first.value < math.inf and 0 < second.value < math.inf):
         return None
     value = first.value / second.value

@@ -173,9 +173,8 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
-    """The forecast corrected by the `ratios` of earlier forecasts to measurements: it is divided by
-    their geometric mean. The interval comes from the scatter of the ratios and from the interval of
-    the forecast."""
+    """The forecast over the geometric mean of the `ratios` of earlier forecasts to measurements.
+    The interval comes from their scatter and from the interval of the forecast."""
     logs = np.log([ratio.value for ratio in ratios])
     value = forecast.value / math.exp(logs.mean())
     if len(logs) > 1:

@@ -91,8 +91,7 @@ class Side:
     own: tuple[Error, ...] = ()
     """Errors from the distance between measurements, and from the seeds of repeats."""
     few_trials: Error | None = None
-    """The error from the small number of trials, or the scatter of the points about their curve in
-    its place; None if neither is known."""
+    """The error from few trials, or the scatter about the curve in its place; None: unknown."""
 
     @property
     def steps(self) -> float:

@@ -92,9 +92,8 @@ def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
 
 
 def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
-    """A point for each row that has an answer, in the order of the rows. `rows` must hold whole
-    curves, because a curve has medians only if all its points that reached the goal have
-    repeats."""
+    """A point for each row with an answer, in their order. `rows` must hold whole curves: one has
+    medians only if all its points that reached the goal have repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
         _point(row, of_medians=in_medians[row.workload, row.recipe, row.goal])
@@ -121,8 +120,7 @@ def has_medians(curve: Sequence[FrontierRow]) -> bool:
 
 
 def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
-    """A sentence for comparisons that mix curves of medians and curves of minima, given by name;
-    empty if all curves are of the same kind."""
+    """A sentence if these curves, by name, are some of medians and some of minima, else empty."""
     minima = [name for name, rows in curves.items() if not has_medians(rows) and points_of(rows)]
     if not minima or not any(map(has_medians, curves.values())):
         return ""

@@ -101,8 +101,7 @@ class Law:
     scatter: float
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
-    """Scale -> change of the exponent from the smallest to the largest scale. The exponent is no
-    constant if its interval does not hold 0."""
+    """Scale -> change of the exponent along it, which is no constant if this excludes 0."""
     held: tuple[Held, ...]
     points: tuple[ScalePoint, ...]
     left_out: tuple[str, ...]
@@ -410,8 +409,7 @@ def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> li
 
 
 def law_in_words(law: Law) -> list[str]:
-    """The law, what was published beside it, whether its exponents are constant, and how it
-    predicts its own largest scale."""
+    """The law, what was published, whether exponents change, how it predicts its largest scale."""
     powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
     return [
         f"like {powers}, by {len(law.points)} points",

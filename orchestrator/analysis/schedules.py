@@ -92,9 +92,8 @@ def schedule_of(
     verdicts: Collection[Verdict], *, end: Literal["low", "value"]
 ) -> list[ScheduleStep]:
     """The schedule that doubles the trunk's batch size at each point as often as costs at most a
-    fifth more examples there. `end` chooses the number of the verdict: its value, or, on the safe
-    side, the low end of its interval. The batch size never shrinks, and never grows beyond the
-    largest measured factor."""
+    fifth more examples, by the verdict's value or, on the safe side, the low `end` of its interval.
+    The batch never shrinks, nor grows beyond the largest measured factor."""
     batch_size = next(iter(verdicts)).batch_size
     steps = [ScheduleStep(examples=0, batch_size=batch_size, rate=1.0)]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.at_examples):
@@ -114,16 +113,14 @@ def schedule_of(
 
 
 def _rate(verdict: Verdict, factor: int) -> float:
-    """The learning rate for `factor`: that of the largest measured factor that does not exceed it.
-    Factor 1 keeps the trunk's learning rate."""
+    """The rate for `factor`: of the largest measured one up to it. Factor 1 keeps the trunk's."""
     if factor == 1:
         return 1.0
     return [cost.rate for cost in verdict.costs if cost.factor <= factor][-1]
 
 
 def megatron(schedule: Sequence[ScheduleStep]) -> str:
-    """The schedule as text for Megatron-style trainers: SAMPLES:BATCH_SIZE from which on a batch
-    size holds, such as "0:8 4096:16"."""
+    """For Megatron-style trainers: START:BATCH_SIZE in samples, such as "0:8 4096:16"."""
     grown = [schedule[0]] + [
         step for before, step in pairwise(schedule) if step.batch_size > before.batch_size
     ]
@@ -131,8 +128,7 @@ def megatron(schedule: Sequence[ScheduleStep]) -> str:
 
 
 def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_examples: int) -> float:
-    """The steps that the schedule saves, as a share of the steps that the constant batch size takes
-    for the same number of examples."""
+    """The share of the constant batch size's steps that the schedule saves for these examples."""
     starts = [min(step.examples, total_examples) for step in schedule]
     steps = sum(
         (until - start) / step.batch_size

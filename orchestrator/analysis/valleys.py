@@ -49,9 +49,8 @@ class Points:
 
 
 def minima(curves: Sequence[Points]) -> list[Estimate]:
-    """The place of the minimum of each curve, as a batch size. An end of the interval is 0 or
-    infinite if the minimum may lie at the smallest or the largest batch size, or beyond. Each curve
-    must have `ENOUGH_SIZES` points."""
+    """Each curve's place of the minimum, as a batch size. An end of its interval is 0 or infinite
+    if it may lie at an end of what was tried, or beyond. Each needs `ENOUGH_SIZES` points."""
     if not curves:
         return []
     valleys = [_Valley(points) for points in curves]

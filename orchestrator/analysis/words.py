@@ -15,9 +15,8 @@ from orchestrator.results import FrontierRow
 
 
 def headline(scaling: Scaling) -> str:
-    """The sentence that decides: which batch size takes a fifth more examples than the fewest, from
-    which one on a larger batch saves less than a tenth of the steps, and the critical batch
-    size."""
+    """Which batch size takes a fifth more examples than the fewest, from which one on a larger
+    saves less than a tenth of the steps, and the critical batch size."""
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
@@ -49,8 +48,7 @@ def _wastes(scaling: Scaling, largest: int) -> str:
 
 
 def sentence(scaling: Scaling) -> str:
-    """All sentences on one curve: headline, whether steps are medians, what is known of the
-    bend."""
+    """All on one curve: headline, whether steps are medians, what is known of its bend."""
     parts = [headline(scaling)]
     if scaling.curves is not None:
         parts += [
@@ -90,8 +88,7 @@ def compared_in_words(ratio: Estimate) -> str:
 
 
 def exponent_in_words(exponent: Estimate) -> str:
-    """Says an exponent and its interval. Values above 20 are shown as "over 20", because they can't
-    be told apart by measurement."""
+    """An exponent and its interval; "over 20", as such ones can't be told apart."""
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}" for end in (exponent.value, *exponent.ends)
     )

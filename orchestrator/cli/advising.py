@@ -47,8 +47,7 @@ class Suggestion:
 
 
 def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> tuple[list[Suggestion], list[str]]:
-    """The advised steps for a run, each by itself, and remarks. Raises `BadInput` for a run of
-    branches."""
+    """The advised steps, each by itself, and remarks. `BadInput` for a run of branches."""
     if (unknown := unknown_of(run)) is not None:
         raise BadInput(f"{run.place} gives no advice. {unknown}", code="imported-run")
     rows, studies = frontier_of(run, goals), run.studies()

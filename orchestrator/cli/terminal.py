@@ -124,8 +124,7 @@ def table_of(
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a progress bar on a terminal. Call what it yields with the amount done and the
-    total."""
+    """Shows a progress bar on a terminal. Call what it yields with the done and the total."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)

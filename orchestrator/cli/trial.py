@@ -259,8 +259,7 @@ def follow(
     study: Study,
     show: Callable[[Mapping[str, float]], None],
 ) -> tuple[list[dict[str, float]], Any]:
-    """Runs a training and shows each measurement as it is taken. Returns all measurements and the
-    value that the training returns."""
+    """Runs a training, shows each measurement, and returns all and the training's result."""
     lines: list[dict[str, float]] = []
     with closing(training):
         while True:

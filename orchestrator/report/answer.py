@@ -56,8 +56,7 @@ NO_ADVICE = (
 
 
 def answer_of(panel: Panel, show: Show) -> str:
-    """The first screen of one workload and goal: sentences, the main figure, the recommendations
-    and remarks."""
+    """A workload and goal's first screen: sentences, the main figure, advice and remarks."""
     lines = sentences(panel)
     figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
     advised = _advised(panel)
@@ -283,8 +282,7 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
 
 
 def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
-    """Perfect scaling over the batch sizes of a curve, through the point with the fewest
-    examples."""
+    """Perfect scaling through the point with the fewest examples, over a curve's batch sizes."""
     examples = min(point.examples for point in points)
     fewest = min(point.steps for point in points)
     smallest = min(point.batch_size for point in points)

@@ -74,8 +74,7 @@ class Tried:
     linear: Collection[str] = ()
     """Those of the two that were searched on a linear scale."""
     outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials), or, where these are too many, the best and a selection of the
-    others."""
+    """(batch size, trials), or the best and a selection of the others if these are too many."""
     counts: Sequence[tuple[int, int, int]]
     """(batch size, number that reached the goal, number of trials), over all trials."""
     cut: bool

@@ -98,8 +98,7 @@ class Source:
         return found
 
     def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
-        """The whole panel, with at most so many trials of each study in the figures of
-        metaparameters and in tables."""
+        """The whole panel, with at most so many trials of each study in figures and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._by_panel[workload, str(goal)])
         drawn = set(answer.drawn.recipes)

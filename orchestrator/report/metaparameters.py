@@ -191,8 +191,7 @@ def _best(curve: Tuned, number: int) -> dict[str, Any]:
 
 
 def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
-    """Draws, for each option of a metaparameter, the fewest steps to goal and, on the right, the
-    best value that its trials reached."""
+    """For each option, the fewest steps to goal and, on the right, the best value reached."""
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
     traces, columns = [], []

@@ -34,8 +34,7 @@ def section(place: str, title: str, text: str) -> str:
 
 
 def alone(title: str, make: Callable[[], str]) -> str:
-    """What `make` returns. If it fails, returns a line that says so, since a mistake in one part
-    must not cost the others."""
+    """What `make` returns, or a line that says so: one part's mistake must not cost the others."""
     try:
         return make()
     except BadInput:

@@ -46,8 +46,7 @@ class Repeats:
     steps: tuple[int, ...] = ()
     """Steps to goal of each repeat that reached it, fewest first."""
     medians: tuple[tuple[int, float], ...] = ()
-    """(trial, median steps of all its repeats) of each point that was repeated, as far as at least
-    half of them reached the goal."""
+    """(trial, median steps of all its repeats) of each repeated point that has a median."""
     lost: int | None = None
     """How many of those that reached the goal lost it again before it had held for `HELD_FOR`
     measurements; None if they did not all stay to show it."""

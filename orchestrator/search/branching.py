@@ -40,8 +40,7 @@ class Point:
     choosing: int
     """Number of seeds whose branches choose the learning rates. The other seeds judge."""
     asked: tuple[int, ...]
-    """For each study, how many of its learning rates were asked for. The others are tried where the
-    best of those tried lies next to them."""
+    """For each study, how many rates were asked for; others are tried beside the best."""
 
     @property
     def start_step(self) -> int:
@@ -191,8 +190,7 @@ class Branching(Queue, Generic[Verdict]):
         }
 
     def judged(self) -> list[list[Verdict]]:
-        """Returns, for each point, the verdicts from branches of each length that was trained in
-        full."""
+        """The verdicts of each point, from branches of each length that was trained in full."""
         return [progress.verdicts for progress in self._points]
 
     def _advance(self, progress: _Progress[Verdict]) -> None:

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
 
 MOST_POINTS = 100_000
-"""Largest number of points of a study. No published experiment has trained as many, and they take
-only a few dozen megabytes."""
+"""Largest number of points of a study, more than were published, in a few megabytes."""
 
 LARGEST_TABLE = 17
 """Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a

@@ -128,8 +128,7 @@ class Director(Queue):
         return search.bounds if changed and search.study.stop_dominated else None
 
     def _inherits_from(self, search: StudySearch) -> StudySearch | None:
-        """The search at the next smaller batch size if the budget is inherited from it; None if
-        there is no such search."""
+        """The search whose budget is inherited, at the next smaller batch size, if there is one."""
         if search.study.inherit is None:
             return None
         size = search.study.batch_size

@@ -138,8 +138,7 @@ def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
 
 
 def shortfall(goal: Goal, value: float) -> float:
-    """The distance of a metric from its goal, relative to the goal's bound. It is infinite for a
-    value that is not finite."""
+    """The distance from the goal over the goal's bound; infinite for what is not finite."""
     if not math.isfinite(value):
         return math.inf
     if goal.passed(value):

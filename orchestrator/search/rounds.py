@@ -212,8 +212,7 @@ class StudySearch:
 
     @property
     def stalled(self) -> bool:
-        """Whether this search can start nothing before its lost trials are tried again, which the
-        next process that resumes the run does."""
+        """Whether nothing starts before lost trials are tried again, by the next process."""
         lost = self.lost
         return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 

@@ -62,8 +62,7 @@ def searched(space: Space) -> list[str]:
 
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
-    """The point at `fractions` (0 to 1) of the metaparameters that vary. Metaparameters whose
-    conditions don't hold are left out."""
+    """The point at `fractions` (0 to 1) of what varies, without what a condition excludes."""
     places = dict(zip(searched(space), fractions, strict=True))
     point = {
         name: entry.at(places[name]) if isinstance(entry, (Range, Choice)) else entry

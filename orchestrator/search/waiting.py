@@ -33,8 +33,7 @@ class Waiting:
         self._in_order_for = False
 
     def take(self, near: Mapping[str, Value] | None, most: int) -> list[Trial]:
-        """Removes and returns at most `most` trials, all of one kind. Trials near the point `near`
-        come first, if it is given."""
+        """Removes at most `most` trials of one kind and returns them, first those near `near`."""
         if near != self._in_order_for:
             order = sorted(
                 self._trials, key=lambda key: (self._gap(key), self._distance(key, near), key)
