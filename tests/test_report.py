@@ -30,11 +30,10 @@ from orchestrator.records import (
     Status,
     Trial,
 )
-from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
+from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
-from orchestrator.report.content import Curve, Tried
-from orchestrator.report.gathering import MOST_OF_STUDY
+from orchestrator.report.content import Curve, Listed, Tried
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
@@ -91,10 +90,11 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             column_of(name): [0.1, 10.0, 0.3], column_of("momentum"): [0.9, 0.99, None],
         }
     )  # fmt: skip
-    tried = Tried(
-        x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)],
-        counts=[(1, 1, 3), (2, 1, 3)], cut=False,
-    )  # fmt: skip
+    listed = Listed(
+        rows=[{"batch_size": size, **row} for size in (1, 2) for row in table.to_pylist()],
+        counts={1: (1, 3), 2: (1, 3)},
+    )
+    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2], cut=False)
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
@@ -118,6 +118,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
     panels = [
         Panel(
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
+            listed={name: listed},
             quality={name: bests, "cut": [replace(best, censored=True)]},
             devices=devices_of(times), settings=Settings(price_per_device_hour=2),
             options={name: {name: points}}, largeness=large,
@@ -507,12 +508,12 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     run.create({"name": "x"}, [study], {})
     for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
         tables = outcomes(run, GOAL, [study])
-        assert tried_of([study], tables, 9) is None
+        assert tried_of([study], tables) is None
         trial = replace(make_trial(index=index), study=study, params=params)
         run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
-    found = tried_of([study], outcomes(run, GOAL, [study]), 9)
+    found = tried_of([study], outcomes(run, GOAL, [study]))
     assert found is not None
-    assert found.counts == [(study.batch_size, 0, 3)]
+    assert found.sizes == [study.batch_size]
 
 
 def test_what_was_ended_early_is_not_said_to_be_out_of_reach(tmp_path: Path) -> None:
@@ -581,18 +582,19 @@ def test_the_page_of_many_recipes_is_no_larger_than_one_can_read(tmp_path: Path)
     assert '<th scope="row" class="text">recipe-0</th>' in text
 
 
-def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(tmp_path: Path) -> None:
+def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_LISTED", 1000)
     run = write_large_run(tmp_path / "run", recipes=1, trials=3000)
     (panel,) = panels_of([Source(run=run, rows=frontier_of(run))])
-    ((_, drawn),) = panel.tried["recipe-0"].outcomes
-    assert len(drawn) == MOST_OF_STUDY
-    trials = drawn["trial"].to_pylist()
+    assert panel.listed["recipe-0"].counts == {32: (3000, 3000)}
+    trials = sorted(row["trial"] for row in panel.listed["recipe-0"].rows)
+    assert len(trials) == 1000
     assert trials[-500:] == [*range(2500, 3000)]
     assert [trials[0], trials[499]] == [0, 2499]
     assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
-    assert "1,000 of 3,000 trials are drawn" in panel_section(
-        0, panel, lambda *said: said[2], False
-    )
+    assert "1,000 of 3,000 trials" in panel_section(0, panel, lambda *said: said[2], False)
 
 
 @pytest.mark.slow

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
 from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
 from orchestrator.analysis.holding import Holding, holdings
@@ -65,7 +63,7 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """All trials of a recipe by two of its metaparameters."""
+    """How the trials of a recipe are drawn by two of its metaparameters."""
 
     x: str
     y: str
@@ -73,10 +71,8 @@ class Tried:
     """Whether 1 - y, not y, was searched evenly."""
     linear: Collection[str] = ()
     """Those of the two that were searched on a linear scale."""
-    outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials), or the best and a selection of the others if these are too many."""
-    counts: Sequence[tuple[int, int, int]]
-    """(batch size, number that reached the goal, number of trials), over all trials."""
+    sizes: Sequence[int]
+    """The batch sizes that are shown, at which both are numbers."""
     cut: bool
     """Whether any trials were ended because they could no longer win."""
 
@@ -88,9 +84,16 @@ class Listed:
     rows: Sequence[Mapping[str, Any]]
     """Batch size, trial, status, steps, steps to goal, best value and metaparameters, from the
     smallest batch size up and by steps to goal."""
-    total: int
-    reached: int
-    """The number of all trials that reached the goal."""
+    counts: Mapping[int, tuple[int, int]]
+    """Batch size -> how many of all its trials reached the goal, and how many there are."""
+
+    @property
+    def reached(self) -> int:
+        return sum(those for those, _ in self.counts.values())
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.counts.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
-from orchestrator.report.trials import SIDE_BY_SIDE, tried_of
+from orchestrator.report.trials import tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -31,12 +31,6 @@ from orchestrator.results import (
     step_times,
 )
 from orchestrator.results.noise_courses import noise_courses
-
-MOST_TRIED = 30_000
-"""The most trials per page that the figures of metaparameters draw; each takes about 100 bytes."""
-
-MOST_OF_STUDY = 1000
-"""The most of these trials in each study; more would cover each other."""
 
 MOST_IN_DETAIL = 40
 """The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about
@@ -97,7 +91,7 @@ class Source:
             )
         return found
 
-    def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
+    def panel(self, answer: Panel, most: int) -> Panel:
         """The whole panel, with at most so many trials of each study in figures and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._by_panel[workload, str(goal)])
@@ -109,7 +103,7 @@ class Source:
         noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
-            **self._trials(goal, studies, tables, most, most_listed),
+            **self._trials(goal, studies, tables, most),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
             quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
@@ -118,14 +112,14 @@ class Source:
         )
 
     def _trials(
-        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
+        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int
     ) -> dict[str, Any]:
         """What a panel shows of single trials, by field of the panel and by recipe."""
         by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
         found: dict[str, dict[str, Any]] = {
-            "tried": {name: tried_of(mine, tables, most) for name, mine in by_recipe},
+            "tried": {name: tried_of(mine, tables) for name, mine in by_recipe},
             "options": {name: options_of(mine, tables, goal) for name, mine in by_recipe},
-            "listed": {name: listed_of(mine, tables, most_listed) for name, mine in by_recipe},
+            "listed": {name: listed_of(mine, tables, most) for name, mine in by_recipe},
             "fixed": {name: fixed_in(mine) for name, mine in by_recipe},
         }
         return {
@@ -179,12 +173,10 @@ def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> li
     """A panel for each workload and goal of the frontiers, in their order."""
     found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
-    recipes = sum(len(answer.drawn.recipes) for _, answer in found)
-    most = min(MOST_OF_STUDY, max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1))))
     studies = sum(len(answer.drawn.rows) for _, answer in found)
     panels: dict[tuple[str, Goal], Panel] = {}
     for source, answer in found:
-        panel = source.panel(answer, most, max(MOST_LISTED // max(studies, 1), 2))
+        panel = source.panel(answer, max(MOST_LISTED // max(studies, 1), 2))
         key = (panel.workload, panel.goal)
         panels[key] = _joined(panels[key], panel) if key in panels else panel
     return [*panels.values()]

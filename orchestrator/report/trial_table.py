@@ -18,7 +18,7 @@ from orchestrator.report.style import evenly, rounded
 from orchestrator.results import Run, column_of, outcomes_of
 
 MOST_LISTED = 8000
-"""The most trials in the tables of a page; each takes about 80 bytes."""
+"""The most trials in the tables and figures of a page; each takes about 200 bytes there."""
 
 Tables = Mapping[StudyKey, pa.Table]
 """The outcomes of each study's trials."""
@@ -27,11 +27,6 @@ Tables = Mapping[StudyKey, pa.Table]
 def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
     tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), studies)
     return {study.key: table for study, table in zip(studies, tables, strict=True)}
-
-
-def reached(table: pa.Table) -> int:
-    """The number of trials that reached the goal."""
-    return len(table) - int(table["steps_to_goal"].null_count)
 
 
 def best_and_others(table: pa.Table, most: int) -> pa.Table:
@@ -55,8 +50,12 @@ def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
             [("steps_to_goal", "ascending"), ("trial", "ascending")]
         )
         rows += [{"batch_size": study.batch_size, **row} for row in ordered.to_pylist()]
-    mine = [tables[study.key] for study in studies]
-    return Listed(rows=rows, total=sum(map(len, mine)), reached=sum(map(reached, mine)))
+    counts = {
+        study.batch_size: (len(table) - int(table["steps_to_goal"].null_count), len(table))
+        for study in studies
+        for table in [tables[study.key]]
+    }
+    return Listed(rows=rows, counts=counts)
 
 
 def table_of_trials(panel: Panel, show: Show) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from plotly.subplots import make_subplots
 
 from orchestrator.records import Range, Study
-from orchestrator.report.content import Panel, Tried, grouped
+from orchestrator.report.content import Listed, Panel, Tried, grouped
 from orchestrator.report.sections import Show
 from orchestrator.report.style import (
     COLOURS,
@@ -23,7 +23,7 @@ from orchestrator.report.style import (
     safe,
     styled,
 )
-from orchestrator.report.trial_table import Tables, best_and_others, reached
+from orchestrator.report.trial_table import Tables
 from orchestrator.results import column_of
 
 SIDE_BY_SIDE = 6
@@ -49,28 +49,27 @@ FARTHEST = 3
 """The colour scale of trials ends at this many doublings of the fewest steps."""
 
 
-def tried_of(studies: Sequence[Study], tables: Tables, most: int) -> Tried | None:
-    """The trials of one recipe, at most `most` of each batch size, smallest size first."""
+def tried_of(studies: Sequence[Study], tables: Tables) -> Tried | None:
+    """By which metaparameters the trials of one recipe are drawn; None if there are no two."""
     scales = {n: entry.scale for n, entry in studies[0].space.items() if isinstance(entry, Range)}
     if len(scales) < 2:
         return None
     x, y, *_ = sorted(scales, key=lambda name: scales[name] == "linear")
-    whole = [
-        (study.batch_size, tables[study.key])
+    shown = [
+        study
         for study in evenly(studies, SIDE_BY_SIDE)
         if {column_of(x), column_of(y)} <= _numbers(tables[study.key])
     ]
-    if not whole:
+    if not shown:
         return None
-    columns = ["trial", "status", "counted", "steps", "steps_to_goal", column_of(x), column_of(y)]
+    stopped = {"dominated", "paused"}
     return Tried(
         x=x,
         y=y,
         y_from_one=scales[y] == "reverse_log",
         linear=[name for name in (x, y) if scales[name] == "linear"],
-        outcomes=[(size, best_and_others(table.select(columns), most)) for size, table in whole],
-        counts=[(size, reached(table), len(table)) for size, table in whole],
-        cut=any({"dominated", "paused"} & {*table["status"].to_pylist()} for _, table in whole),
+        sizes=[study.batch_size for study in shown],
+        cut=any(stopped & {*tables[study.key]["status"].to_pylist()} for study in shown),
     )
 
 
@@ -86,9 +85,9 @@ def _numbers(table: pa.Table) -> set[str]:
 def all_tried(panel: Panel, show: Show) -> str:
     return "".join(
         show(
-            _every_trial(tried),
+            _every_trial(tried, panel.listed[recipe].rows),
             f"{recipe}: every trial by {tried.x} and {tried.y}",
-            _counts(tried) + _sampled(tried),
+            _counts(tried, panel.listed[recipe]),
             "Colours show how many times the fewest steps of that batch size a trial took. They "
             "tell how wide the good region is, where it moves as the batch grows, and how near it "
             "lies to an end of the ranges. The best trial is starred.",
@@ -97,22 +96,12 @@ def all_tried(panel: Panel, show: Show) -> str:
     )
 
 
-def _counts(tried: Tried) -> str:
-    parts = [f"{those} of {count} at {size:,}" for size, those, count in tried.counts]
+def _counts(tried: Tried, listed: Listed) -> str:
+    parts = ["{} of {} at {:,}".format(*listed.counts[size], size) for size in tried.sizes]
     more = (
         " Trials that could no longer win were stopped early, so more might have reached the goal."
     )
     return f"Trials that reached the goal, by batch size: {', '.join(parts)}.{more * tried.cut}"
-
-
-def _sampled(tried: Tried) -> str:
-    few, many = sum(len(table) for _, table in tried.outcomes), sum(n for _, _, n in tried.counts)
-    if few == many:
-        return ""
-    return (
-        f" {few:,} of {many:,} trials are drawn: at each batch size the trials that reached the "
-        f"goal in the fewest steps, and an even sample of the others."
-    )
 
 
 def found(panel: Panel) -> str:
@@ -121,18 +110,18 @@ def found(panel: Panel) -> str:
     return f"{those:,} of {total:,} reached the goal" if total else "By their metaparameters"
 
 
-def _every_trial(tried: Tried) -> go.Figure:
+def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> go.Figure:
     """Every trial by two metaparameters, a panel for each batch size; the best is starred."""
-    wide = len(tried.outcomes)
+    wide, of_sizes = len(tried.sizes), grouped(rows, lambda row: row["batch_size"])
     figure = make_subplots(
         rows=1, cols=wide, shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"B = {size:,}" for size, _ in tried.outcomes],
+        subplot_titles=[f"B = {size:,}" for size in tried.sizes],
     )  # fmt: skip
     # All at once: plotly takes several times as long for one after the other.
     placed = [
         (trace, column)
-        for column, (_, table) in enumerate(tried.outcomes, start=1)
-        for trace in _traces(tried, table)
+        for column, size in enumerate(tried.sizes, start=1)
+        for trace in _traces(tried, of_sizes[size])
     ]
     traces, columns = zip(*placed, strict=True)
     figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
@@ -162,13 +151,12 @@ def _colours() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _traces(tried: Tried, table: pa.Table) -> list[dict[str, Any]]:
+def _traces(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The trials of each kind as marks, and a star for the best."""
     x, y = column_of(tried.x), column_of(tried.y)
-    rows = [row for row in table.to_pylist() if row[x] is not None and row[y] is not None]
+    rows = [row for row in rows if row.get(x) is not None and row.get(y) is not None]
     kinds = grouped(rows, _kind)
-    goals = sorted(kinds.get("reached", []), key=lambda row: (row["steps_to_goal"], row["trial"]))
-    kinds["best"] = goals[:1]
+    kinds["best"] = kinds.get("reached", [])[:1]  # they are in order
     traces = []
     for kind, (name, look) in LOOKS.items():
         points = kinds.get(kind, [])
