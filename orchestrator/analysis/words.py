@@ -263,6 +263,19 @@ def median_of(row: FrontierRow) -> str:
     return in_count(again.median) + ends
 
 
+def frontier_cells(row: FrontierRow) -> dict[str, str]:
+    """What tables say of a frontier row, by their headings."""
+    return {
+        "Recipe": row.recipe,
+        "Batch size": batch_sizes_of(row),
+        "Steps": steps_of(row),
+        "±": "" if row.resolution is None else f"{row.resolution:,}",
+        "Median": median_of(row),
+        "Examples": "" if row.examples is None else f"{row.examples:,}",
+        "Trial": "" if row.trial is None else str(row.answering[0]),
+    }
+
+
 def on_medians(rows: Iterable[FrontierRow]) -> str:
     """How many repeats medians are of, and the confidence of their intervals."""
     found = [row.repeats for row in rows if row.repeats is not None]

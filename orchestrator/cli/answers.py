@@ -11,16 +11,15 @@ from orchestrator.analysis import (
     batch_sizes_of,
     curves_of,
     errors_in_words,
+    frontier_cells,
     growing_sentence,
     holding_in_words,
     holdings,
     listed,
-    median_of,
     on_medians,
     rule_costs,
     scalings,
     sentence,
-    steps_of,
     tables_of_rules,
 )
 from orchestrator.cli.options import print_json
@@ -46,13 +45,7 @@ def frontier_table(
         {
             "Workload": row.workload,
             "Goal": row.goal,
-            "Recipe": row.recipe,
-            "Batch size": batch_sizes_of(row),
-            "Steps": steps_of(row),
-            "±": "" if row.resolution is None else f"{row.resolution:,}",
-            "Median": median_of(row) if row.repeats else "",
-            "Examples": "" if row.examples is None else f"{row.examples:,}",
-            "Trial": "" if row.trial is None else str(row.answering[0]),
+            **frontier_cells(row),
             POINT: _point(row.answering[1], searched[row.key]),
         }
         for row in rows
