@@ -119,15 +119,12 @@ def largeness(
     ordinary = {o.batch_size for o in held if o.recipe == base.recipe and o.all_holds}
     held_by_any = {o.batch_size for o in held if o.accurate}
     return Largeness(
-        recipe=base.recipe,
-        batch_size=base.batch_size,
-        examples=round(float((base.within or "").partition("=")[2] or 0)),
-        accuracy=reference,
-        held=held,
-        large_from=_lost_for_good(own_sizes, ordinary),
+        recipe=base.recipe, batch_size=base.batch_size,
+        examples=round(float((base.within or "").partition("=")[2] or 0)), accuracy=reference,
+        held=held, large_from=_lost_for_good(own_sizes, ordinary),
         huge_from=_lost_for_good(sizes, held_by_any),
         full=train_size if train_size in sizes else None,
-    )
+    )  # fmt: skip
 
 
 def _accuracy(row: BestRow, goal: Goal) -> float:

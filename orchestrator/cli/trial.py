@@ -128,16 +128,10 @@ def trial(
     from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
-        workload,
-        optimizer,
-        batch_size,
-        params=settings,
-        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
-        steps=steps,
-        seed=seed,
-        data_dir=data_dir,
-        ranks=ranks,
-    )
+        workload, optimizer, batch_size, params=settings,
+        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"), steps=steps,
+        seed=seed, data_dir=data_dir, ranks=ranks,
+    )  # fmt: skip
     announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
