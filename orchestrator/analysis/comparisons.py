@@ -19,7 +19,8 @@ class Group:
     """Workloads that differ in one thing."""
 
     by: str
-    """"model", "data set", or "version" for the options of a workload."""
+    """What differs: "model", "data set", or "version" for the options of a workload, such as the
+    share of a data set to train on."""
     of: str
     """The part of the name that the workloads share."""
     members: tuple[tuple[str, str], ...]

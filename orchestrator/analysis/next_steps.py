@@ -36,7 +36,7 @@ GAP = 2.5
 """Ratio of neighbouring batch sizes above which one between them is considered."""
 
 BY_TWICE_THE_TRIALS = 2 ** (-4 / 3)
-"""Share of the variance of the best that twice the trials leave, if three numbers matter."""
+"""Share of the best's variance that twice the trials leave, if three metaparameters matter."""
 
 
 @dataclass(frozen=True, kw_only=True)

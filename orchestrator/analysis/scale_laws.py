@@ -84,7 +84,7 @@ class Predicted:
     if_bent: Estimate | None
     """The same if the exponent may change as it did over the points; None if these are too few."""
     beyond: Mapping[str, float]
-    """By scale, how many times further it is than any point; 1 within the range."""
+    """By scale, how many times further it is than the nearest point; 1 within the range."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a script says to its sweep, by the standard library alone; outside of one nothing."""
+"""What a script says to its sweep, by the standard library alone; elsewhere it does nothing."""
 
 from __future__ import annotations
 

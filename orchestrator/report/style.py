@@ -147,7 +147,7 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or fewer than too many."""
+    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)
