@@ -70,10 +70,6 @@ class Step:
     def narrowing(self) -> float:
         return sum(effect.before - effect.after for effect in self.effects)
 
-    @property
-    def is_worth_it(self) -> bool:
-        return any(effect.after < (1 - WORTH) * effect.before for effect in self.effects)
-
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "narrowing": self.narrowing}
 
@@ -88,7 +84,8 @@ def next_steps(
         with_price(replace(step, effects=tuple(_effects(step, known))), studies, taken)
         for step in _candidates(known, studies, fixed=fixed)
     ]
-    worth = [step for step in steps if step.is_worth_it]
+    enough = 1 - WORTH
+    worth = [step for step in steps if any(e.after < enough * e.before for e in step.effects)]
     by_seconds = all(step.seconds is not None for step in worth)
 
     def order(step: Step) -> float:

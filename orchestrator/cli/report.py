@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,9 +14,8 @@ from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from orchestrator.files.places import Place
     from orchestrator.report import Source
     from orchestrator.results import FrontierRow, GoalOf, Run
 
@@ -59,13 +58,13 @@ def report(
     from orchestrator.files.places import Place
     from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
+    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
-    drawn = None if images is None else (images, image_format)
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
         wrong = [f"--{name}" for name, value in options.items() if value]
         if len(opened) > 1 or wrong:
@@ -74,47 +73,30 @@ def report(
                 f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
                 code="holds-branches",
             )
-        _report_branches(opened[names[0]], output, drawn, as_json=as_json)
-        return
-    rows = _frontiers([*opened.values()], goals)
-    many = len(opened) > 1
-    sources = [
-        Source(run=run, rows=of_run, label=name if many else "")
-        for (name, run), of_run in zip(opened.items(), rows, strict=True)
-    ]
-    if as_json:
-        print_json(_answers(sources, asked))
-        return
-    if output is None and many:
-        raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
+        found = answer_in(opened[names[0]])
+        if as_json:
+            print_json(found.to_json(found.confirmed(opened[names[0]])))
+            return
+        write = partial(write_page, opened[names[0]], found)
+    else:
+        rows = _frontiers([*opened.values()], goals)
+        many = len(opened) > 1
+        sources = [
+            Source(run=run, rows=of_run, label=name if many else "")
+            for (name, run), of_run in zip(opened.items(), rows, strict=True)
+        ]
+        if as_json:
+            print_json(_answers(sources, asked))
+            return
+        if output is None and many:
+            raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
+        write = partial(write_report_of, sources, asked=asked)
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
-    with _writing(page):
-        write_report_of(sources, page, asked=asked, images=drawn)
-    answer(page)
-
-
-@contextmanager
-def _writing(page: Place) -> Iterator[None]:
     try:
-        yield
+        write(page, images=None if images is None else (images, image_format))
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
-
-
-def _report_branches(
-    run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
-) -> None:
-    from orchestrator.files.places import Place
-    from orchestrator.sweeping.branch_answer import answer_in, write_page
-
-    found = answer_in(run)
-    if as_json:
-        print_json(found.to_json(found.confirmed(run)))
-        return
-    page = Place.at(output) if output else run.place / "report.html"
-    with _writing(page):
-        write_page(run, found, page, images=images)
     answer(page)
 
 
