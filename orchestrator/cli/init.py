@@ -44,8 +44,7 @@ def init(
         ),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(min=1, help="Most seconds that each run of the command may take."),
+        float, typer.Option(min=1, help="Most seconds that each run of the command may take.")
     ] = 20,
 ) -> None:
     """Write a workload, a sweep file and a test to start from. They train as they are written. With

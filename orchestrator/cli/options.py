@@ -23,8 +23,7 @@ SweepArgument = Annotated[
     ),
 ]
 OutOption = Annotated[
-    str | None,
-    typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
+    str | None, typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME.")
 ]
 WorkloadArgument = Annotated[
     str,

@@ -162,10 +162,7 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
 
 
 def _measured(
-    studies: Sequence[Study],
-    sweep: Sweep,
-    address: str | None,
-    data_dir: Path | None,
+    studies: Sequence[Study], sweep: Sweep, address: str | None, data_dir: Path | None
 ) -> tuple[Mapping[StudyKey, Speed | None], int]:
     """The speeds of studies on the machines that will train them, and for how many ranks there is
     room."""

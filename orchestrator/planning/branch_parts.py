@@ -83,9 +83,7 @@ Points = Annotated[
         Field(min_length=1, max_length=MOST_ITEMS),
         Tag("list"),
     ],
-    Discriminator(
-        lambda given: "list" if isinstance(given, list) else "spread",
-    ),
+    Discriminator(lambda given: "list" if isinstance(given, list) else "spread"),
 ]
 """Along a trunk: spread, or its steps."""
 

@@ -121,9 +121,7 @@ def outlook(
 
 
 def _of_study(
-    study: Study,
-    ranks: Callable[[int], int],
-    speeds: Mapping[StudyKey, Speed | None],
+    study: Study, ranks: Callable[[int], int], speeds: Mapping[StudyKey, Speed | None]
 ) -> StudyOutlook:
     trials = study.trials + study.most_repeats
     budget = study.budget_steps

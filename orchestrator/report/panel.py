@@ -70,12 +70,7 @@ GROUPS = (
         metaparameters.found,
         (metaparameters.best_values, metaparameters.options),
     ),
-    Group(
-        "trials",
-        "All trials",
-        trials.found,
-        (trials.all_tried, trial_table.table_of_trials),
-    ),
+    Group("trials", "All trials", trials.found, (trials.all_tried, trial_table.table_of_trials)),
     Group("training", "How the winners train", training.found, (training.training_curves,)),
     Group("noise", "Noise scale and forecasts", noise.found, (noise.forecasts, noise.noise_along)),
     Group(

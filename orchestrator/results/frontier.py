@@ -40,13 +40,7 @@ from orchestrator.results.counting import (
     has_finished,
     reached,
 )
-from orchestrator.results.remarks import (
-    best_short_of,
-    near_ends,
-    of_study,
-    starved,
-    still_warming,
-)
+from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run, refuse_branches
 from orchestrator.results.tables import is_metric, numbers

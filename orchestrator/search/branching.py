@@ -113,11 +113,7 @@ class Branching(Queue, Generic[Verdict]):
     """The queue of a trunk and then its branches, those of all points side by side."""
 
     def __init__(
-        self,
-        trunk: Trial,
-        points: Sequence[Point],
-        judge: Judge[Verdict],
-        seed: int,
+        self, trunk: Trial, points: Sequence[Point], judge: Judge[Verdict], seed: int
     ) -> None:
         self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]

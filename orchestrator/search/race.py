@@ -178,10 +178,5 @@ class PackRace:
             for known in (self._bounds, self._heard()):
                 bounds = tighter(self._study, bounds, known)
         return ending(
-            self._study,
-            bounds,
-            proposal.limit,
-            unmet=unmet,
-            upcoming=upcoming,
-            index=trial.index,
+            self._study, bounds, proposal.limit, unmet=unmet, upcoming=upcoming, index=trial.index
         )
