@@ -274,6 +274,6 @@ def settled(verdicts: Collection[Verdict]) -> bool:
 
 
 def _agree(first: Estimate, second: Estimate) -> bool:
-    if first.value == second.value or abs(math.log(first.value / second.value)) < STILL:
+    if first.value == second.value or abs(math.log(first.value) - math.log(second.value)) < STILL:
         return True
     return first.holds(second.value) and second.holds(first.value)
