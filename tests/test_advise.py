@@ -14,7 +14,7 @@ from conftest import orchestrate, refused, train_all
 import orchestrator
 from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
-from orchestrator.analysis.next_steps import Price, Step, next_steps
+from orchestrator.analysis.next_steps import Step, next_steps
 from orchestrator.cli.advising import (
     advised_for,
     smaller_sizes,
@@ -31,10 +31,12 @@ from orchestrator.records import (
     Measurement,
     Outcome,
     Study,
+    StudyKey,
     Trial,
 )
 from orchestrator.results import (
     Run,
+    Spent,
     export_archive,
     frontier_of,
     import_archive,
@@ -45,9 +47,13 @@ SweepFile = Callable[..., Path]
 
 SIZES = (2, 8, 32, 128, 512)
 
-PRICES = {
-    ("w", "sgd"): {size: Price(trial=1e3, repeat=1e3, seconds_per_example=None) for size in SIZES}
-}
+TAKEN = [
+    Spent(
+        key=StudyKey(workload="w", recipe="sgd", batch_size=size),
+        trial_examples=1e3, repeat_examples=1e3, seconds_per_example=None,
+    )
+    for size in SIZES
+]  # fmt: skip
 
 # --- `more` in sweep files
 
@@ -137,7 +143,7 @@ STUDIES = [_study(size) for size in SIZES]
 
 
 def steps_for(scaling: Scaling, *, fixed: bool = False) -> list[Step]:
-    return next_steps([scaling], STUDIES, PRICES, fixed=fixed)
+    return next_steps([scaling], STUDIES, TAKEN, fixed=fixed)
 
 
 def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
@@ -167,7 +173,7 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
 
 
 def test_a_curve_that_is_known_needs_nothing() -> None:
-    assert next_steps([], STUDIES, PRICES, fixed=False) == []
+    assert next_steps([], STUDIES, TAKEN, fixed=False) == []
     assert len(steps_for(known(seeds=0.02, few=0.02))) <= 3
 
 
@@ -255,8 +261,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.dear
 def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
-    advised = advised_for(trained)
-    commands = [suggestion.command for suggestion in advised.suggestions]
+    suggestions, _ = advised_for(trained)
+    commands = [suggestion.command for suggestion in suggestions]
     assert commands
     for command in commands:
         assert command is not None
@@ -274,10 +280,10 @@ def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> N
     export_archive(trained, tmp_path / "archive")
     imported = Run(tmp_path / "imported")
     import_archive(tmp_path / "archive", imported)
-    advised = advised_for(imported, parse_goals(["val/error<0.3"]))
-    assert advised.suggestions
-    assert all(suggestion.command is None for suggestion in advised.suggestions)
-    assert "imported from an archive" in advised.remarks[0]
+    suggestions, remarks = advised_for(imported, parse_goals(["val/error<0.3"]))
+    assert suggestions
+    assert all(suggestion.command is None for suggestion in suggestions)
+    assert "imported from an archive" in remarks[0]
 
 
 def test_a_run_of_branches_is_refused(trained: Run, tmp_path: Path) -> None:

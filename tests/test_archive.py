@@ -90,7 +90,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     write_trial(study, 6, None)
     (write_trial(study, 7, "step,val/error\n1,0\n") / "metadata.json").unlink()
     write_trial(study, 8, "step,val/error\n1,0\n", status="SPLENDID")
-    write_trial(study, 9, "step,epoch,val/error\n40,1,0.3\n")
+    write_trial(study, 9, "step,trial,val/error\n40,1,0.3\n")
     (write_trial(study, 10, "step\n1\n") / "metadata.json").write_text("{")
     write_trial(study, 11, "step,val/error\n1,0\n", trial_id=0)
     group = write_study(source / "mnist_subsets/mnist_100/fc/sgd/2")
@@ -105,15 +105,15 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     problems = {problem.path: problem.reason for problem in import_archive(source, run)}
     base = "mnist/simple_cnn_base/momentum/8"
     assert problems == {
-        f"{base}/4/measurements.csv": "1 rows have a step that is no whole number from 0 to "
-        "1,000,000,000; 1 cells are not numbers",
+        f"{base}/4/measurements.csv": "rows whose step is no whole number from 0 to "
+        "1,000,000,000: 1; cells that are no numbers: 1",
         f"{base}/5/measurements.csv": "is empty",
         f"{base}/6/measurements.csv": "is missing",
         f"{base}/7/metadata.json": "is missing",
         f"{base}/8/metadata.json": "status 'SPLENDID' is not one of COMPLETE, INFEASIBLE, "
         "INCOMPLETE",
-        f"{base}/9/measurements.csv": "columns are left out whose names are not "
-        "split/metric or are there twice: ['epoch']",
+        f"{base}/9/measurements.csv": "columns that are no metric, or are there twice, "
+        "are left out: ['trial']",
         f"{base}/10/metadata.json": problems[f"{base}/10/metadata.json"],
         f"{base}/11": "trial 0 is there twice",
         "mnist/fc/sgd/4/study.json": "is missing",
@@ -156,11 +156,11 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
         ("step,a/b\n1,1\n2,\n", {"step": [1, 2], "a/b": [1.0, None]}, None),
         ("step,a/b\n1,NaN\n2,inf\n3,1e-3\n", {"a/b": [math.nan, math.inf, 1e-3]}, None),
         ("step,a/b\n", {"step": [], "a/b": []}, None),
-        ("step,a/b\n1,true\n", {"a/b": [None]}, "1 cells are not numbers"),
+        ("step,a/b\n1,true\n", {"a/b": [None]}, "cells that are no numbers: 1"),
         ("step,a/b,a/b\n1,2,3\n", {"a/b": [2.0]}, "there twice"),
-        ("step,a/b\n1,2,3\n", {"a/b": [2.0]}, "1 cells"),
+        ("step,a/b\n1,2,3\n", {"a/b": [2.0]}, "numbers: 1"),
         ("step,a/b\n1,2\n2\n", {"a/b": [2.0, None]}, None),
-        ("step,a/b\n1.5,2\n3.0,4\n", {"step": [3], "a/b": [4.0]}, "1 rows"),
+        ("step,a/b\n1.5,2\n3.0,4\n", {"step": [3], "a/b": [4.0]}, "0 to 1,000,000,000: 1"),
         ("a/b\n1\n", {"step": []}, "no column `step`"),
         ("\x00\x01\xff", {"step": []}, "no column `step`"),
     ],
@@ -446,7 +446,7 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
         wait_for_end_of_session(process.pid)
     result = orchestrate("import", source, "--out", run)
     assert result.returncode == 0, result.stderr
-    assert result.stderr.count("1 rows have a step that is no whole number") == 5
+    assert result.stderr.count("rows whose step is no whole number") == 5
     import_archive(source, Run(tmp_path / "whole"))
     goals = [Goal.parse("val/error < 0.01")]
     assert frontier_of(Run(run), goals) == frontier_of(Run(tmp_path / "whole"), goals)

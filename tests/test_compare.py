@@ -17,10 +17,10 @@ import orchestrator
 from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
 from orchestrator.analysis.agreement import agreement_of, with_holm
 from orchestrator.analysis.pairs import Answers
+from orchestrator.analysis.two_runs import trained_alike
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
-from orchestrator.results.equal_trials import trained_alike
 from orchestrator.results.repeats import Repeats
 
 pytestmark = pytest.mark.dear

@@ -220,18 +220,22 @@ def test_a_bad_study_is_what_its_folders_say(archive: Path) -> None:
 CURVES: dict[str, tuple[Content, str, int | None]] = {
     "a negative step": (
         "step,val/error\n-5,0.1\n20,0.1\n",
-        "1 rows have a step that is no whole number",
+        "rows whose step is no whole number",
         20,
     ),
-    "a step beyond 64 bits": ("step,val/error\n99999999999999999999,0.1\n", "1 rows", None),
+    "a step beyond 64 bits": (
+        "step,val/error\n99999999999999999999,0.1\n",
+        "rows whose step",
+        None,
+    ),
     "an infinite step": (
         "step,val/error\n1e999,0.1\n20,0.1\n",
-        "1 rows have a step that is no whole",
+        "rows whose step is no whole number",
         20,
     ),
     "too many examples": (
         f"step,val/error\n{2**61},0.1\n",
-        "1 rows have a step that is no whole",
+        "rows whose step is no whole number",
         None,
     ),
     "a quote in a name": ('step,"val/a""b",val/error\n20,1,0.1\n', "", 20),

@@ -54,8 +54,10 @@ def problems(run: Run) -> str:
 
 def counted(run: Run) -> dict[str, int]:
     """What is odd -> how often it is found."""
-    lines = re.findall(r": (\d+) ([^:;\n]*)", problems(run))
-    return {what: int(number) for number, what in lines}
+    lines = re.findall(
+        r": ((?:rows|runs|steps) [^:\n]+?)(?:, [a-z][^:\n]*)?: (\d+)$", problems(run), re.MULTILINE
+    )
+    return {what: int(number) for what, number in lines}
 
 
 def curve(last: int, every: int = 10, **settings: Any) -> Iterator[Row]:
@@ -118,7 +120,7 @@ def test_a_run_that_ended_early_is_censored_only_where_it_could_change_the_answe
     ]  # fmt: skip
     # Nobody can have come before the first measurement.
     assert [row.censored for row in ask(run, "val_loss < 1.5")] == [False] * 3
-    assert counted(run) == {"runs ended before the longest of their study": 6}
+    assert counted(run) == {"runs that ended before the longest of their study": 6}
 
 
 def test_what_is_odd_about_runs_is_counted(tmp_path: Path) -> None:
@@ -137,19 +139,19 @@ def test_what_is_odd_about_runs_is_counted(tmp_path: Path) -> None:
     )
     run = imported(table, tmp_path / "run", params="lr")
     assert counted(run) == {
-        "rows have no usable step": 2,
-        "runs are left out": 1,
-        "steps are there twice": 2,
-        "runs have uneven steps": 1,
-        "runs crashed": 2,
-        "runs diverged": 1,
-        "runs ended before the longest of their study": 2,
+        "rows whose step is no whole number from 0 to 1,000,000,000": 2,
+        "runs that are left out": 1,
+        "steps that are there twice": 2,
+        "runs with uneven steps": 1,
+        "runs that crashed": 2,
+        "runs that diverged": 1,
+        "runs that ended before the longest of their study": 2,
     }
     (study,) = run.studies()
     assert run.trials(study.key)["status"].to_pylist() == [
         "exhausted", "paused", "diverged", "exhausted", "exhausted",
     ]  # fmt: skip
-    assert "'step' has 1 cells that are no numbers" in problems(run)
+    assert "'step' has cells that are no numbers: 1" in problems(run)
     assert run.repeats.trials(study.key)["trial"].to_pylist() == [0]
     values = run.curve(study.key, 0)["val_loss"].to_pylist()
     assert values == [10 / step for step in range(10, 101, 10)], "of two values the first"
@@ -164,7 +166,7 @@ def test_the_same_point_and_seed_twice_is_no_repeat(tmp_path: Path) -> None:
     run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
     (study,) = run.studies()
     assert (study.trials, study.repeats, study.budget_steps) == (1, 0, 100)
-    assert "2 runs have the point and the seed of another" in problems(run)
+    assert counted(run) == {"runs with the point and the seed of another": 2}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from conftest import make_trial, train_all
 from test_growth import SweepFile, made
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import advice, costs, points_of, scalings, sentence, steps_of
+from orchestrator.analysis import advice, costs, points_of, scalings, sentence
+from orchestrator.analysis.words import steps_of
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,

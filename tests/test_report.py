@@ -22,7 +22,6 @@ from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
-    Choice,
     FinishedTrial,
     Goal,
     Measurement,
@@ -31,22 +30,20 @@ from orchestrator.records import (
     Status,
     Trial,
 )
-from orchestrator.report import Panel, Settings, Source, panels_of, write_report_of
+from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
-from orchestrator.report.content import Curve, Grid, Tried
-from orchestrator.report.gathering import MOST_OF_STUDY
+from orchestrator.report.content import Curve, Listed, Tried
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.trial_table import outcomes
-from orchestrator.report.trials import grid_of
+from orchestrator.report.trials import tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
     Run,
     StepTime,
-    best_of,
     column_of,
     export_archive,
     frontier_of,
@@ -93,10 +90,11 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             column_of(name): [0.1, 10.0, 0.3], column_of("momentum"): [0.9, 0.99, None],
         }
     )  # fmt: skip
-    tried = Tried(
-        x=name, y="momentum", y_from_one=True, outcomes=[(1, table), (2, table)],
-        counts=[(1, 1, 3), (2, 1, 3)], cut=False,
-    )  # fmt: skip
+    listed = Listed(
+        rows=[{"batch_size": size, **row} for size in (1, 2) for row in table.to_pylist()],
+        counts={1: (1, 3), 2: (1, 3)},
+    )
+    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2], cut=False)
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
@@ -107,8 +105,6 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
         for size in (1, 100)
     ]
-    cells = [(1, {(0.1, name): 0.5, (0.2, name): 0.3}), (2, {})]
-    grid = Grid(x=name, y="y", xs=[0.1, 0.2], ys=[name], shown=name, is_steps=True, cells=cells)
     points = [
         OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
         for option in (0.1, name) for size in (1, 2)
@@ -122,9 +118,10 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
     panels = [
         Panel(
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
+            listed={name: listed},
             quality={name: bests, "cut": [replace(best, censored=True)]},
             devices=devices_of(times), settings=Settings(price_per_device_hour=2),
-            grids={name: grid}, options={name: {name: points}}, largeness=large,
+            options={name: {name: points}}, largeness=large,
             rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
@@ -350,9 +347,8 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
     for name in ("whole", "unfinished", "archive"):
         run, pages[name] = Run.open(tmp_path / name), tmp_path / f"{name}.html"
         going_on = 900 if name == "unfinished" else None
-        write_report_of(
-            {"": (run, frontier_of(run))}, Place.at(pages[name]), reload_seconds=going_on
-        )
+        source = Source(run=run, rows=frontier_of(run))
+        write_report_of([source], Place.at(pages[name]), reload_seconds=going_on)
     page(tmp_path, ROWS)
     looks = [
         Look(page=pages["whole"], width=390),
@@ -440,11 +436,10 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     rows = frontier_of(run)
     (panel,) = panels_of([Source(run=run, rows=rows)], Settings.of(run.sweep()["report"]))
     sizes = sorted({row.batch_size for row in rows})
-    (grid,) = panel.grids.values()
-    assert (grid.x, grid.y) == ("learning_rate", "warmup_fraction")
-    bests = [row for row in best_of(run, "val/error") if row.recipe == "grid"]
-    shown = {size: min(values.values()) for size, values in grid.cells}
-    assert shown == {row.batch_size: row.value for row in bests}
+    tried = panel.tried["grid"]
+    assert (tried.x, tried.y, tried.linear) == (
+        "learning_rate", "warmup_fraction", ["warmup_fraction"]
+    )  # fmt: skip
     smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"]["label_smoothing"]}
     assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
@@ -507,16 +502,18 @@ def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
 
 def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     """As under a condition; until one of them comes up there isn't even a column."""
-    options = {name: Choice(options=(0.1, 0.2)) for name in ("decay", "rate")}
-    study = replace(make_trial().study, space=options)
+    ranges = {name: Range(low=0.1, high=0.2, scale="log") for name in ("decay", "rate")}
+    study = replace(make_trial().study, space=ranges)
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
         tables = outcomes(run, GOAL, [study])
-        assert grid_of([study], tables, GOAL) is None
+        assert tried_of([study], tables) is None
         trial = replace(make_trial(index=index), study=study, params=params)
         run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
-    assert grid_of([study], outcomes(run, GOAL, [study]), GOAL) is None
+    found = tried_of([study], outcomes(run, GOAL, [study]))
+    assert found is not None
+    assert found.sizes == [study.batch_size]
 
 
 def test_what_was_ended_early_is_not_said_to_be_out_of_reach(tmp_path: Path) -> None:
@@ -576,7 +573,7 @@ def write_large_run(path: Path, recipes: int, trials: int) -> Run:
 @pytest.mark.slow
 def test_the_page_of_many_recipes_is_no_larger_than_one_can_read(tmp_path: Path) -> None:
     run = write_large_run(tmp_path / "run", recipes=200, trials=3)
-    write_report_of({"": (run, frontier_of(run))}, run.place / "report.html")
+    write_report_of([Source(run=run, rows=frontier_of(run))], run.place / "report.html")
     text = (run.place / "report.html").read_text()
     assert len(text) < 5_500_000  # plotly itself has 4.7
     assert "40 of 200 recipes are drawn" in text
@@ -585,18 +582,19 @@ def test_the_page_of_many_recipes_is_no_larger_than_one_can_read(tmp_path: Path)
     assert '<th scope="row" class="text">recipe-0</th>' in text
 
 
-def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(tmp_path: Path) -> None:
+def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MOST_LISTED", 1000)
     run = write_large_run(tmp_path / "run", recipes=1, trials=3000)
     (panel,) = panels_of([Source(run=run, rows=frontier_of(run))])
-    ((_, drawn),) = panel.tried["recipe-0"].outcomes
-    assert len(drawn) == MOST_OF_STUDY
-    trials = drawn["trial"].to_pylist()
+    assert panel.listed["recipe-0"].counts == {32: (3000, 3000)}
+    trials = sorted(row["trial"] for row in panel.listed["recipe-0"].rows)
+    assert len(trials) == 1000
     assert trials[-500:] == [*range(2500, 3000)]
     assert [trials[0], trials[499]] == [0, 2499]
     assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
-    assert "1,000 of 3,000 trials are drawn" in panel_section(
-        0, panel, lambda *said: said[2], False
-    )
+    assert "1,000 of 3,000 trials" in panel_section(0, panel, lambda *said: said[2], False)
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
 
 
 def agreement_in_words(agreement: Agreement) -> str:
-    """Returns the sentence that answers whether the studies of two runs agree."""
+    """The sentence that answers whether the studies of two runs agree."""
     differing, count = agreement.differing, len(agreement.known)
     changed = sum(pair.verdict != "same" for pair in agreement.known)
     if differing:

@@ -121,16 +121,14 @@ def _first(places: Floats, line: Floats) -> float:
 
 
 def fifth_more(ratios: Mapping[int, Estimate]) -> Estimate:
-    """The factor that costs a fifth more examples, computed from c_k and from the ends of its
-    interval."""
+    """The factor that costs a fifth more examples, from c_k and the ends of its interval."""
     of_ends = zip(*((one.value, *reversed(one.ends)) for one in ratios.values()), strict=True)
     value, low, high = (_passing([*ratios], found) for found in of_ends)
     return Estimate(value=value, low=low, high=high)
 
 
 def _passing(factors: Sequence[int], ratios: Sequence[float]) -> float:
-    """The factor at which log c_k, interpolated linearly in log k, first exceeds a fifth more;
-    infinite if it never does."""
+    """The factor at which log c_k, linear in log k, first exceeds a fifth more, or infinity."""
     bound = math.log(1 + CRITICAL_TOLERANCE)
     for (below, cheap), (above, dear) in pairwise(zip(factors, np.log(ratios), strict=True)):
         if dear > bound:

@@ -51,11 +51,9 @@ class Branch:
     rate: float
     """Learning rate as a multiple of the trunk's at the point."""
     seed: int
-    """Seed of the order of examples: branches of one seed see the same examples in the same
-    order."""
+    """Seed of the order of examples, the same at all factors and rates."""
     examples: Floats
-    """Number of examples trained since the point, at each evaluation. It rises and may begin with
-    0."""
+    """Examples trained since the point, at each evaluation. They rise, perhaps from 0."""
     loss: Floats
 
 
@@ -271,8 +269,7 @@ def settled(verdicts: Collection[Verdict]) -> bool:
     to within a quarter, if each lies in the other's interval, or if both say "at least"."""
     last = sorted(verdicts, key=lambda each: each.length)[-3:]
     return len(last) == 3 and all(
-        earlier.is_known and later.is_known and _agree(earlier.fifth_more, later.fifth_more)
-        for earlier, later in pairwise(last)
+        a.is_known and b.is_known and _agree(a.fifth_more, b.fifth_more) for a, b in pairwise(last)
     )
 
 

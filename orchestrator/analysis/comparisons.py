@@ -1,5 +1,4 @@
-"""Finds workloads that can be compared, brings curves to one scale, and says which of two recipes
-scales further."""
+"""Workloads to compare, curves on one scale, and which of two recipes scales further."""
 
 from __future__ import annotations
 
@@ -30,8 +29,11 @@ class Group:
 
 def groups_of(workloads: Iterable[str]) -> list[Group]:
     """The groups of at least two workloads. A workload's name is DATA SET/MODEL?OPTIONS."""
-    parts = {name: _parts(name) for name in workloads}
-    found = []
+    parts, found = {}, []
+    for name in workloads:
+        path, _, options = name.partition("?")
+        data, _, model = path.rpartition("/")
+        parts[name] = data, model, options
     for place, by in ((1, "model"), (0, "data set"), (2, "version")):
         alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
         for name, part in parts.items():
@@ -45,18 +47,11 @@ def groups_of(workloads: Iterable[str]) -> list[Group]:
     return found
 
 
-def _parts(workload: str) -> tuple[str, str, str]:
-    name, _, options = workload.partition("?")
-    data, _, model = name.rpartition("/")
-    return data, model, options
-
-
 def relative(
     rows: Sequence[FrontierRow], at: int | None
 ) -> tuple[int, list[tuple[Point, float]]] | None:
-    """(reference batch size, points with their steps relative to the reference) of one curve. The
-    reference is `at`, or the smallest batch size that reached the goal. None if the goal was not
-    reached there."""
+    """(reference batch size, points with their steps relative to those there) of one curve, at `at`
+    or the smallest batch size that reached the goal. None if the goal was not reached there."""
     reached = trained_points(rows)
     unit = next((point for point in reached if at in (None, point.batch_size)), None)
     if unit is None:

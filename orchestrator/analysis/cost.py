@@ -1,5 +1,4 @@
-"""The time and work that each batch size costs, and advice on which batch size to use on how many
-devices."""
+"""The time and work that each batch size costs, and which to use on how many devices."""
 
 from __future__ import annotations
 
@@ -41,17 +40,15 @@ class Device:
 
     @property
     def busy_from(self) -> int:
-        """Smallest number of examples per step that keeps it busy, limited to the measured
-        range."""
+        """Fewest examples per step that keep it busy, within those measured."""
         if not self.per_example:
             return self.largest
         wanted = self.overhead / self.per_example * BUSY / (1 - BUSY)
         return max(self.smallest, round(min(wanted, self.largest)))
 
     def devices(self, batch_size: int) -> list[int]:
-        """Numbers of devices for a batch size: those that were timed, and others, each twice the
-        one before. The smallest gives a device no more examples than was measured, the largest is
-        still kept busy."""
+        """Numbers of devices for a batch size: those timed, and others, each twice the one before,
+        from as many examples per device as were measured down to what keeps it busy."""
         fewest = math.ceil(batch_size / self.largest)
         most = max(fewest, batch_size // self.busy_from)
         doubled = (fewest * 2**n for n in range(math.ceil(math.log2(most / fewest))))
@@ -59,8 +56,7 @@ class Device:
         return sorted({*doubled, most, *timed})
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
-        """Seconds of a step. The time to exchange gradients is included only as far as it was part
-        of the measured steps."""
+        """Seconds of a step, with the exchange of gradients as far as it was measured."""
         return self.overhead + self.per_example * math.ceil(batch_size / devices)
 
 
@@ -74,11 +70,9 @@ class Priced:
     money: float | None
     """Cost at the given price of a device-hour; None without a price."""
     timed: bool
-    """Whether steps were timed on so many devices. If not, these are the seconds if the exchange of
-    gradients took no time."""
+    """Whether steps were timed on so many devices; if not, as if exchanges took no time."""
     pareto: bool
-    """Whether no other batch size, recipe and timed number of devices needs both less time and
-    fewer device-seconds."""
+    """Whether nothing else that was timed needs both less time and fewer device-seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +97,13 @@ class Cost:
     pareto: bool
     """Whether no other batch size or recipe needs both fewer steps and fewer examples."""
     priced: tuple[Priced, ...] = ()
-    """Prices on the numbers of devices that `Device.devices` gives; empty if step times aren't
-    known."""
+    """Prices on the numbers of devices of `Device.devices`; empty without step times."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """The batch sizes and numbers of devices that are recommended; each has one price. Time and
-    work are seconds and device-seconds if all that is compared was timed, else steps and
-    examples."""
+    """What is recommended; each has one price. Time and work are seconds and device-seconds if all
+    that is compared was timed, else steps and examples."""
 
     fastest: Cost
     """The choice with the least work among those whose time is within a tenth of the least."""
@@ -127,9 +119,8 @@ class Advice:
 
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
-    """Recipe -> the device speed measured with it, for recipes of a workload with step times at two
-    sizes or more. Times that can't be right are left out, and all of them where it is not known
-    which are right."""
+    """Recipe -> the speed of its devices, for recipes of a workload with step times at two sizes.
+    Wrong times are left out, and all of them where it is not known which are right."""
     found = _fitted([*times])
     return {} if _unlike(found) else found
 
@@ -214,9 +205,8 @@ def costs(
     devices: Mapping[str, Device] | None = None,
     price_per_device_hour: float | None = None,
 ) -> list[Cost]:
-    """The costs for one workload and goal, in the order of the rows. `devices` holds the speed of a
-    device by recipe. A goal that was reached before the first step costs nothing and is left
-    out."""
+    """The costs for one workload and goal, in the order of the rows, given devices by recipe. A
+    goal reached before the first step costs nothing and is left out."""
     points = [point for point in points_of(rows) if point.steps]
     amounts = [(point.steps, point.examples) for point in points]
     devices = devices or {}
@@ -235,21 +225,14 @@ def costs(
             intervals[point.row.key] = interval
     return [
         Cost(
-            recipe=point.recipe,
-            batch_size=point.batch_size,
-            steps=point.steps,
-            examples=point.examples,
-            is_median=point.is_median,
-            low=intervals[point.row.key].low,
-            high=intervals[point.row.key].high,
-            params=point.params,
-            tells=point.tells,
-            seconds=point.row.seconds,
-            pareto=_is_pareto(of_point, amounts),
+            recipe=point.recipe, batch_size=point.batch_size, steps=point.steps,
+            examples=point.examples, is_median=point.is_median, low=intervals[point.row.key].low,
+            high=intervals[point.row.key].high, params=point.params, tells=point.tells,
+            seconds=point.row.seconds, pareto=_is_pareto(of_point, amounts),
             priced=tuple(replace(one, pareto=is_best(one)) for one in prices),
         )
         for point, of_point, prices in zip(points, amounts, priced, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _prices(point: Point, device: Device, price: float | None) -> list[Priced]:
@@ -276,8 +259,7 @@ def _is_pareto(pair: tuple[float, float], pairs: Sequence[tuple[float, float]]) 
 
 
 def advice(costs: Sequence[Cost]) -> Advice | None:
-    """The advice from the costs that may be recommended; None if they are of too few batch
-    sizes."""
+    """The advice from the costs that may be recommended; None for too few batch sizes."""
     costs = [cost for cost in costs if cost.tells]
     if len({cost.batch_size for cost in costs}) < ENOUGH_SIZES:
         return None

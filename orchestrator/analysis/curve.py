@@ -100,8 +100,7 @@ class Curves:
         return bends + starving(self.share[:, None], log_sizes - self.log_sizes[0])
 
     def examples_within(self, tolerance: float) -> Estimate:
-        """The largest batch size whose examples exceed the fewest, of any that was tested, by at
-        most this share."""
+        """The largest batch size whose examples exceed the fewest tested by at most this share."""
         return told(2 ** self.log_within(tolerance))
 
     def log_within(self, tolerance: float) -> Floats:
@@ -124,8 +123,7 @@ class Curves:
         return least, most
 
     def steps_within(self, tolerance: float) -> Estimate:
-        """The first batch size whose steps exceed the fewest, of any that was tested, by at most
-        this share."""
+        """The first batch size whose steps exceed the fewest tested by at most this share."""
         logs = self._shape(self.places)
         return told(2 ** -_last_within(logs[:, ::-1], -self.places[::-1], tolerance))
 
@@ -210,14 +208,10 @@ def curves_through(
     u, b, q, s = np.unravel_index(order.permutation(taken), weights.shape)
     normal = ndtri((order.permutation(DRAWS) + 0.5) / DRAWS)
     return Curves(
-        log_sizes=log_sizes,
-        softness=soft[u],
-        log_bend=bends[b],
-        share=share[q],
-        level=levels[u, b, q, s] + spread[s] * normal,
-        scatter=SCATTER[s],
+        log_sizes=log_sizes, softness=soft[u], log_bend=bends[b], share=share[q],
+        level=levels[u, b, q, s] + spread[s] * normal, scatter=SCATTER[s],
         likelihood=float(found.max()),
-    )
+    )  # fmt: skip
 
 
 def _before(softness: Floats) -> Floats:

@@ -41,8 +41,7 @@ FEWEST_TRIALS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The errors behind the intervals of a curve: standard deviations of log2 steps (in doublings),
-    as root mean squares over its batch sizes."""
+    """Standard deviations of log2 steps behind a curve's intervals, as root mean squares."""
 
     resolution: float
     seeds: float | None
@@ -121,8 +120,7 @@ def errors_of(points: Sequence[Point]) -> Errors:
 
 
 def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
-    """log2 of the steps of repeats over their mean, of all batch sizes together, because a few
-    seeds tell little of how they scatter."""
+    """log2 of repeats' steps over their mean, of all batch sizes: a few seeds tell little."""
     found = []
     for again in repeats:
         if (count := len(again.steps)) > 1:
@@ -205,9 +203,8 @@ class BestOf:
 
 
 def best_of_fewer(row: FrontierRow) -> BestOf:
-    """The trials of a study are a sample of its search space. The median of the best over all
-    choices of n of the N trials follows exactly from the k best trials, as long as more than half
-    of these choices hold one of the k."""
+    """The median of the best over all choices of n of the N trials follows exactly from the k best
+    trials, as long as more than half of these choices hold one of the k."""
     steps = [leader.steps for leader in row.leaders]
     found = ((n, _median_best(steps, row.trials_used, n)) for n in range(1, row.trials_used + 1))
     return BestOf(
@@ -219,9 +216,8 @@ def best_of_fewer(row: FrontierRow) -> BestOf:
 
 
 def _median_best(known: list[int], total: int, count: int) -> int | None:
-    """The median, over all choices of `count` of the trials, of the fewest steps among them. It is
-    the smallest of those known for which at least half of the choices hold it or a better one. None
-    if the known trials do not determine it."""
+    """The median, over all choices of `count` of the trials, of the fewest steps: the smallest
+    known for which half of the choices hold it or a better one. None if none is."""
     choices = math.comb(total, count)
     for place, steps in enumerate(known, start=1):
         if 2 * math.comb(total - place, count) <= choices:

@@ -41,15 +41,13 @@ class Estimate:
 
 
 def reach_of_mean(values: Floats) -> Floats:
-    """The distance from the mean over the first axis to the ends of its 90 % interval, by Student's
-    t."""
+    """From the mean over the first axis to the ends of its 90 % interval, by Student's t."""
     reach: Floats = reach_of(len(values) - 1) * values.std(axis=0, ddof=1) / len(values) ** 0.5
     return reach
 
 
 def reach_of(freedom: float) -> float:
-    """The reach of a 90 % interval in standard deviations, if these were estimated with so many
-    degrees of freedom."""
+    """The reach of a 90 % interval in standard deviations of so many degrees of freedom."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
@@ -67,9 +65,8 @@ def together(parts: Sequence[Estimate]) -> Estimate:
 
 
 def ratio_of(first: Estimate, second: Estimate | None) -> Estimate | None:
-    """The ratio of two estimates; None if one of them is not known or not a number above 0.
-    Distances of the ends of the intervals are added in logarithms as for independent errors, by
-    their squares."""
+    """The ratio of two estimates; None if one is not known or not above 0. Distances of the ends
+    are added in logarithms by their squares, as of independent errors."""
     if second is None or not (0 < first.value < math.inf and 0 < second.value < math.inf):
         return None
     value = first.value / second.value

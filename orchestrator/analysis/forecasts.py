@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -59,11 +59,10 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
     ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
     shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
     points = course.points
-    square = np.array([point.gradient_square for point in points])
-    square_error = np.array([point.gradient_square_error for point in points])
-    variance = np.array([point.variance for point in points])
-    variance_error = np.array([point.variance_error for point in points])
-    covariance = np.array([point.covariance for point in points])
+    square, square_error, variance, variance_error, covariance = np.array(
+        [(p.gradient_square, p.gradient_square_error, p.variance, p.variance_error, p.covariance)
+         for p in points]
+    ).T  # fmt: skip
     lengths = np.maximum(square, 0) + variance / course.batch_size
     moves = lengths > 0
     weights = np.divide(
@@ -112,9 +111,7 @@ def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
 def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:
     scaled = courses.preconditioned
     return Forecast(
-        workload=key.workload,
-        recipe=key.recipe,
-        batch_size=key.batch_size,
+        **asdict(key),
         trainings=len(courses.plain),
         noise_scale=foretold(courses.plain),
         preconditioned=foretold(scaled) if scaled else None,
@@ -162,23 +159,18 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
         scaled = [each.preconditioned for each in of_recipe if each.preconditioned is not None]
         found.append(
             Comparison(
-                workload=scaling.workload,
-                recipe=scaling.recipe,
-                goal=scaling.goal,
-                forecasts=tuple(of_recipe),
-                forecast=forecast,
-                measured=scaling.critical_batch_size,
+                workload=scaling.workload, recipe=scaling.recipe, goal=scaling.goal,
+                forecasts=tuple(of_recipe), forecast=forecast, measured=scaling.critical_batch_size,
                 ratio=ratio_of(forecast, scaling.critical_batch_size),
                 preconditioned=together(scaled) if scaled else None,
             )
-        )
+        )  # fmt: skip
     return found
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
-    """The forecast corrected by the `ratios` of earlier forecasts to measurements: it is divided by
-    their geometric mean. The interval comes from the scatter of the ratios and from the interval of
-    the forecast."""
+    """The forecast over the geometric mean of the `ratios` of earlier forecasts to measurements.
+    The interval comes from their scatter and from the interval of the forecast."""
     logs = np.log([ratio.value for ratio in ratios])
     value = forecast.value / math.exp(logs.mean())
     if len(logs) > 1:

@@ -9,7 +9,7 @@ with the one that today's errors give in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from operator import mul
@@ -23,6 +23,7 @@ from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
+from orchestrator.results import Spent
 
 Kind = Literal["trials", "repeats", "batch size"]
 
@@ -35,23 +36,7 @@ GAP = 2.5
 """Ratio of neighbouring batch sizes above which one between them is considered."""
 
 BY_TWICE_THE_TRIALS = 2 ** (-4 / 3)
-"""The variance of the best of twice the trials over that of the best, if three metaparameters
-matter."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Price:
-    """The price of one training at one batch size."""
-
-    trial: float
-    """Examples that a trial of the search trains on."""
-    repeat: float
-    seconds_per_example: float | None
-    """Device-seconds per example; None if not known."""
-
-
-Prices = Mapping[tuple[str, str], Mapping[int, Price]]
-"""(workload, recipe) -> batch size -> price."""
+"""Share of the best's variance that twice the trials leave, if three metaparameters matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,25 +70,22 @@ class Step:
     def narrowing(self) -> float:
         return sum(effect.before - effect.after for effect in self.effects)
 
-    @property
-    def is_worth_it(self) -> bool:
-        return any(effect.after < (1 - WORTH) * effect.before for effect in self.effects)
-
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "narrowing": self.narrowing}
 
 
 def next_steps(
-    scalings: Sequence[Scaling], studies: Sequence[Study], prices: Prices, *, fixed: bool
+    scalings: Sequence[Scaling], studies: Sequence[Study], taken: Sequence[Spent], *, fixed: bool
 ) -> list[Step]:
-    """At most three additions, the one that narrows most for its price first. If the points are
-    `fixed`, no trials can be added."""
+    """At most three additions, the one that narrows most for its price first, given what trainings
+    have `taken`. If the points are `fixed`, no trials can be added."""
     known = [one for one in scalings if one.curves is not None]
     steps = [
-        with_price(replace(step, effects=tuple(_effects(step, known))), studies, prices)
+        with_price(replace(step, effects=tuple(_effects(step, known))), studies, taken)
         for step in _candidates(known, studies, fixed=fixed)
     ]
-    worth = [step for step in steps if step.is_worth_it]
+    enough = 1 - WORTH
+    worth = [step for step in steps if any(e.after < enough * e.before for e in step.effects)]
     by_seconds = all(step.seconds is not None for step in worth)
 
     def order(step: Step) -> float:
@@ -196,19 +178,22 @@ def _after(errors: Errors, step: Step | None) -> Floats | None:
     return None if fewer is None else fewer.covariance
 
 
-def with_price(step: Step, studies: Sequence[Study], prices: Prices) -> Step:
+def with_price(step: Step, studies: Sequence[Study], taken: Sequence[Spent]) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
+    of_recipes: dict[tuple[str, str], list[Spent]] = {}
+    for one in sorted(taken, key=lambda one: one.key.batch_size):
+        of_recipes.setdefault((one.key.workload, one.key.recipe), []).append(one)
     added = [
-        (trials, repeats, _price_at(prices[names], size))
+        (trials, repeats, *_price_at(of_recipes[names], size))
         for names, size, trials, repeats in _added(step, studies)
-        if prices.get(names)
+        if names in of_recipes
     ]
-    examples = [trials * price.trial + repeats * price.repeat for trials, repeats, price in added]
-    rates = [price.seconds_per_example for *_, price in added]
+    examples = [trials * trial + repeats * again for trials, repeats, trial, again, _ in added]
+    rates = [rate for *_, rate in added]
     known = [rate for rate in rates if rate is not None]
     return replace(
         step,
-        trainings=sum(trials + repeats for trials, repeats, _ in added),
+        trainings=sum(trials + repeats for trials, repeats, *_ in added),
         examples=sum(examples),
         seconds=sum(map(mul, known, examples)) if known and len(known) == len(rates) else None,
     )
@@ -235,20 +220,20 @@ def _added(
                 yield names, study.batch_size, total - study.trials, repeats / 2
 
 
-def _price_at(prices: Mapping[int, Price], batch_size: int) -> Price:
-    """The price at a batch size, interpolated between those that were trained."""
-    sizes = sorted(prices)
-    known = [prices[size] for size in sizes]
+def _price_at(known: Sequence[Spent], batch_size: int) -> tuple[float, float, float | None]:
+    """Examples of a trial and of a repeat at a batch size, and seconds per example, interpolated
+    between those that were trained."""
+    sizes = np.log2([one.key.batch_size for one in known])
     rates = [one.seconds_per_example for one in known if one.seconds_per_example is not None]
 
     def at(amounts: Sequence[float]) -> float:
         logs = [math.log2(amount or 1) for amount in amounts]
-        return float(2 ** np.interp(math.log2(batch_size), np.log2(sizes), logs))
+        return float(2 ** np.interp(math.log2(batch_size), sizes, logs))
 
-    return Price(
-        trial=at([one.trial for one in known]),
-        repeat=at([one.repeat for one in known]),
-        seconds_per_example=at(rates) if len(rates) == len(known) else None,
+    return (
+        at([one.trial_examples for one in known]),
+        at([one.repeat_examples for one in known]),
+        at(rates) if len(rates) == len(known) else None,
     )
 
 

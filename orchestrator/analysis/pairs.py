@@ -91,8 +91,7 @@ class Side:
     own: tuple[Error, ...] = ()
     """Errors from the distance between measurements, and from the seeds of repeats."""
     few_trials: Error | None = None
-    """The error from the small number of trials, or the scatter of the points about their curve in
-    its place; None if neither is known."""
+    """The error from few trials, or the scatter about the curve in its place; None: unknown."""
 
     @property
     def steps(self) -> float:
@@ -123,8 +122,7 @@ class Answers:
     budgets: Mapping[StudyKey, int] = field(default_factory=dict)
 
     def curves(self) -> dict[Names, list[FrontierRow]]:
-        """The rows of each curve. The steps of a study whose batch size grows are compared like any
-        others."""
+        """The rows of each curve; a study whose batch size grows is compared like any other."""
         return curves_of([replace(row, batch_schedule=None) for row in self.rows])
 
     def as_minima(self, curves: Sequence[Names]) -> Answers:
@@ -205,8 +203,7 @@ def _repeated_the_same(a: Side, b: Side) -> bool:
 
 
 def _together(errors: Sequence[Error]) -> tuple[float, float]:
-    """The standard deviation of a sum of errors, and its degrees of freedom by Satterthwaite's
-    formula."""
+    """The standard deviation of a sum, and its degrees of freedom by Satterthwaite."""
     variance = sum(found for found, _ in errors)
     if not variance:
         return 0.0, EXACT
@@ -245,8 +242,7 @@ def _concluded(
 
 
 def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
-    """Compares the batch sizes that take a fifth more examples; `same` says whether all studies of
-    the curve are the same."""
+    """Compares fifth-more batch sizes; `same`: all studies of the curve are the same."""
     of_a, of_b = a.critical_by_examples, b.critical_by_examples
     pair = CurvePair(
         workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"

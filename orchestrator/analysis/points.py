@@ -87,14 +87,13 @@ def curves_of(rows: Sequence[FrontierRow]) -> dict[Names, list[FrontierRow]]:
 
 
 def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
-    """Returns the rows of studies with a constant batch size."""
+    """The rows of studies with a constant batch size."""
     return [row for row in rows if row.batch_schedule is None]
 
 
 def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
-    """Returns a point for each row that has an answer, in the order of the rows. `rows` must hold
-    whole curves, because a curve has medians only if all its points that reached the goal have
-    repeats."""
+    """A point for each row with an answer, in their order. `rows` must hold whole curves: one has
+    medians only if all its points that reached the goal have repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
     points = (
         _point(row, of_medians=in_medians[row.workload, row.recipe, row.goal])
@@ -115,14 +114,13 @@ def _point(row: FrontierRow, *, of_medians: bool) -> Point | None:
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:
-    """Tells whether points of a curve reached the goal and all of these have repeats."""
+    """Whether points of a curve reached the goal and all of these have repeats."""
     known = [row for row in curve if not row.censored]
     return any(row.repeats for row in known) and all(row.repeats for row in known if row.reached)
 
 
 def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
-    """Returns a sentence for comparisons that mix curves of medians and curves of minima, given by
-    name; empty if all curves are of the same kind."""
+    """A sentence if these curves, by name, are some of medians and some of minima, else empty."""
     minima = [name for name, rows in curves.items() if not has_medians(rows) and points_of(rows)]
     if not minima or not any(map(has_medians, curves.values())):
         return ""
@@ -133,7 +131,7 @@ def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
 
 
 def trained_points(rows: Sequence[FrontierRow]) -> list[Point]:
-    """Returns the points that took at least one step, from the smallest batch size up. A goal that
-    was passed before the first step costs nothing, and 0 steps have no logarithm."""
+    """The points that took at least one step, from the smallest batch size up. A goal that was
+    passed before the first step costs nothing, and 0 steps have no logarithm."""
     found = [point for point in points_of(rows) if point.steps]
     return sorted(found, key=lambda point: point.batch_size)

@@ -17,8 +17,7 @@ LOSS_RATIO = 1.2
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """The generalisation gap of a winner: how much better it was on the training set than on the
-    split of the goal."""
+    """How much better a winner was on the training set than on the goal's split."""
 
     recipe: str
     batch_size: int
@@ -60,10 +59,6 @@ class Held:
     @property
     def accurate(self) -> bool:
         return self.accuracy_share >= ACCURACY_SHARE
-
-    @property
-    def all_holds(self) -> bool:
-        return self.accurate and (self.loss_ratio is None or self.loss_ratio <= LOSS_RATIO)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +112,16 @@ def largeness(
     tested = [row for row in tested if row.batch_size >= base.batch_size]
     sizes = {row.batch_size for row in tested}
     own_sizes = {row.batch_size for row in tested if row.recipe == base.recipe}
-    ordinary = {o.batch_size for o in held if o.recipe == base.recipe and o.all_holds}
-    held_by_any = {o.batch_size for o in held if o.accurate}
+    accurate = [one for one in held if one.accurate]
+    own = [one for one in accurate if one.recipe == base.recipe]
+    ordinary = {one.batch_size for one in own if (one.loss_ratio or 0) <= LOSS_RATIO}
     return Largeness(
-        recipe=base.recipe,
-        batch_size=base.batch_size,
-        examples=round(float((base.within or "").partition("=")[2] or 0)),
-        accuracy=reference,
-        held=held,
-        large_from=_lost_for_good(own_sizes, ordinary),
-        huge_from=_lost_for_good(sizes, held_by_any),
+        recipe=base.recipe, batch_size=base.batch_size,
+        examples=round(float((base.within or "").partition("=")[2] or 0)), accuracy=reference,
+        held=held, large_from=_lost_for_good(own_sizes, ordinary),
+        huge_from=_lost_for_good(sizes, {one.batch_size for one in accurate}),
         full=train_size if train_size in sizes else None,
-    )
+    )  # fmt: skip
 
 
 def _accuracy(row: BestRow, goal: Goal) -> float:

@@ -34,8 +34,7 @@ class RuleCost(OfCurve):
     has not finished. If one did not reach it, this is the bound that its budget sets: the interval
     goes up to infinity where the rule did not, and begins at 0 where the tuned recipe did not."""
     of_medians: bool
-    """Whether the steps are medians of repeats. The minimum over many trials is too low by luck, so
-    a ratio to it is too high."""
+    """Whether steps are medians. A minimum of many is lucky, and ratios to it too high."""
     mean: Estimate | None
     """Geometric mean of the ratio over the batch sizes at which all rules have one. The luck of a
     search is taken to be the same at all of them."""

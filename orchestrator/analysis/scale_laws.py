@@ -25,16 +25,14 @@ from orchestrator.records import BadInput, wrong_value
 from orchestrator.results import GoalOf, Run, Within, frontier_of
 
 DATA, MODEL = "data", "model"
-"""The scales that published laws are about: the amount of training data, and the number of
-parameters."""
+"""The scales of published laws: amount of training data, number of parameters."""
 
 BEST_BATCH, BEST_RATE, TIMESCALE = (
     "best batch size",
     "best learning rate",
     "timescale of weight decay",
 )
-"""The timescale, B / (eta lambda D), is the share of a training over which weight decay averages
-the weights."""
+"""B / (eta lambda D): over which share of a training weight decay averages weights."""
 CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
 
 RATES, DECAYS = ("learning_rate", "lr"), ("weight_decay", "wd")
@@ -55,8 +53,7 @@ TELLING = 0.5
 """Width of the interval of an exponent from which on it agrees with nothing."""
 
 NEARBY = 2.5
-"""Distance from the best batch size, in doublings, of the batch sizes whose best metaparameters say
-what is best there."""
+"""Doublings from the best batch size within which best metaparameters say what is best there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +72,7 @@ class Held:
     point: ScalePoint
     predicted: Estimate
     holds: bool
-    """Whether the measured value lies in the interval of the predicted one, which allows for the
-    error of the measurement."""
+    """Whether the measured value lies in the interval, which allows for its error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +84,7 @@ class Predicted:
     if_bent: Estimate | None
     """The same if the exponent may change as it did over the points; None if these are too few."""
     beyond: Mapping[str, float]
-    """How many times further the place is than the nearest point that was measured, by scale; 1
-    within the range."""
+    """By scale, how many times further it is than the nearest point; 1 within the range."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +101,7 @@ class Law:
     scatter: float
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
-    """Scale -> change of the exponent from the smallest to the largest scale. The exponent is no
-    constant if its interval does not hold 0."""
+    """Scale -> change of the exponent along it, which is no constant if this excludes 0."""
     held: tuple[Held, ...]
     points: tuple[ScalePoint, ...]
     left_out: tuple[str, ...]
@@ -154,8 +148,7 @@ class _Fit:
         return Estimate(value=value, low=value - reach, high=value + reach)
 
     def at(self, place: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
-        """The law at a place, with the interval of a point there that has this error, or of the
-        `mean` of such points."""
+        """The law at a place, as a point of this error would find it, or the `mean` of points."""
         (row,) = _design(_logs([place], self.names) - self.middle, self.names, self.bent)
         variance = row @ self.covariance @ row + error**2 + (0 if mean else self.scatter**2)
         middle, reach = float(row @ self.coefficients), variance**0.5 * reach_of(self.freedom)
@@ -203,14 +196,9 @@ def _fitted(
             low, high = (half, high) if weighted(half)[2] > freedom else (low, half)
     coefficients, covariance, squares = weighted(low)
     return _Fit(
-        names=names,
-        bent=bent,
-        middle=middle,
-        coefficients=coefficients,
-        covariance=covariance * squares / freedom,
-        scatter=low,
-        freedom=freedom,
-    )
+        names=names, bent=bent, middle=middle, coefficients=coefficients,
+        covariance=covariance * squares / freedom, scatter=low, freedom=freedom,
+    )  # fmt: skip
 
 
 def error_of(value: Estimate) -> float:
@@ -222,8 +210,7 @@ def error_of(value: Estimate) -> float:
 def laws_of(
     quantity: str, recipe: str, points: Sequence[ScalePoint], left_out: Sequence[str] = ()
 ) -> Iterator[Law]:
-    """The law in all scales that vary and, if there are several, the law in `data` alone; none if
-    the points are too few."""
+    """The law in all scales that vary and in `data` alone; none if points are too few."""
     shared = [n for n in (points[0].at if points else ()) if all(n in p.at for p in points)]
     names = [name for name in shared if len({point.at[name] for point in points}) > 1]
     names.sort(key=lambda name: name != DATA)
@@ -417,8 +404,7 @@ def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> li
 
 
 def law_in_words(law: Law) -> list[str]:
-    """The law, what was published beside it, whether its exponents are constant, and how it
-    predicts its own largest scale."""
+    """The law, what was published, whether exponents change, how it predicts its largest scale."""
     powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
     return [
         f"like {powers}, by {len(law.points)} points",

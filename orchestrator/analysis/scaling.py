@@ -197,32 +197,26 @@ def scaling_of(
         return replace(found, verdict=FLAT)
     refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     fifth_more = curves.examples_within(CRITICAL_TOLERANCE)
+    verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
+    if scatter > GOOD_FIT_LOG2:
+        verdict = BENDS
+    least, most = curves.unseen
+    bound: Bound = "at most" if most > MISSED else ""
+    if least > CRITICAL_TOLERANCE:
+        bound = "below the smallest tested"
     return replace(
         found,
         curves=curves,
         critical_by_examples=fifth_more,
-        critical_by_examples_is=_bound(*curves.unseen),
+        critical_by_examples_is=bound,
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
         critical_batch_size=None if refused else of_hyperbola.bends_at,
         steps_min=curves.steps_min,
         perfect_scaling_until=curves.examples_within(PERFECT_TOLERANCE),
         perfect_scaling_from=_first_enough(points),
         exponent=curves.exponent,
-        verdict=_verdict(scatter, fifth_more.value, points[-1][0]),
+        verdict=verdict,
     )
-
-
-def _bound(least: float, most: float) -> Bound:
-    """What the ends of the interval of `Curves.unseen` leave of an answer."""
-    if least > CRITICAL_TOLERANCE:
-        return "below the smallest tested"
-    return "at most" if most > MISSED else ""
-
-
-def _verdict(scatter: float, fifth_more: float, largest: int) -> str:
-    if scatter > GOOD_FIT_LOG2:
-        return BENDS
-    return SCALES if fifth_more >= largest else FITS
 
 
 def _first_enough(points: Sequence[tuple[int, float]]) -> int | None:

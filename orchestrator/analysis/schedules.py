@@ -39,9 +39,7 @@ class BranchJudge:
             for factor in [study.batch_size // study.batches.first]
         }
 
-    def settled(self, verdicts: Sequence[Verdict]) -> bool:
-        """Whether longer branches are not expected to change the verdict."""
-        return settled(verdicts)
+    settled = staticmethod(settled)
 
     def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(
@@ -94,13 +92,14 @@ def schedule_of(
     verdicts: Collection[Verdict], *, end: Literal["low", "value"]
 ) -> list[ScheduleStep]:
     """The schedule that doubles the trunk's batch size at each point as often as costs at most a
-    fifth more examples there. `end` chooses the number of the verdict: its value, or, on the safe
-    side, the low end of its interval. The batch size never shrinks, and never grows beyond the
-    largest measured factor."""
+    fifth more examples, by the verdict's value or, on the safe side, the low `end` of its interval.
+    The batch never shrinks, nor grows beyond the largest measured factor."""
     batch_size = next(iter(verdicts)).batch_size
     steps = [ScheduleStep(examples=0, batch_size=batch_size, rate=1.0)]
     for verdict in sorted(verdicts, key=lambda verdict: verdict.at_examples):
-        factor = max(steps[-1].batch_size // batch_size, _affordable(verdict, end))
+        limit = verdict.fifth_more.ends[0] if end == "low" else verdict.fifth_more.value
+        power = math.floor(math.log2(min(limit, verdict.costs[-1].factor)))
+        factor = max(steps[-1].batch_size // batch_size, int(2**power))
         step = ScheduleStep(
             examples=verdict.at_examples,
             batch_size=factor * batch_size,
@@ -113,23 +112,15 @@ def schedule_of(
     return steps
 
 
-def _affordable(verdict: Verdict, end: Literal["low", "value"]) -> int:
-    """The largest power of two, as a factor, that the verdict allows."""
-    limit = verdict.fifth_more.ends[0] if end == "low" else verdict.fifth_more.value
-    return int(2 ** math.floor(math.log2(min(limit, verdict.costs[-1].factor))))
-
-
 def _rate(verdict: Verdict, factor: int) -> float:
-    """The learning rate for `factor`: that of the largest measured factor that does not exceed it.
-    Factor 1 keeps the trunk's learning rate."""
+    """The rate for `factor`: of the largest measured one up to it. Factor 1 keeps the trunk's."""
     if factor == 1:
         return 1.0
     return [cost.rate for cost in verdict.costs if cost.factor <= factor][-1]
 
 
 def megatron(schedule: Sequence[ScheduleStep]) -> str:
-    """The schedule as text for Megatron-style trainers: SAMPLES:BATCH_SIZE from which on a batch
-    size holds, such as "0:8 4096:16"."""
+    """For Megatron-style trainers: START:BATCH_SIZE in samples, such as "0:8 4096:16"."""
     grown = [schedule[0]] + [
         step for before, step in pairwise(schedule) if step.batch_size > before.batch_size
     ]
@@ -137,8 +128,7 @@ def megatron(schedule: Sequence[ScheduleStep]) -> str:
 
 
 def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_examples: int) -> float:
-    """The steps that the schedule saves, as a share of the steps that the constant batch size takes
-    for the same number of examples."""
+    """The share of the constant batch size's steps that the schedule saves for these examples."""
     starts = [min(step.examples, total_examples) for step in schedule]
     steps = sum(
         (until - start) / step.batch_size
@@ -149,8 +139,7 @@ def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_exam
 
 @dataclass(frozen=True, kw_only=True)
 class Confirmed:
-    """The comparison of trainings with a schedule and without it, for the same seeds and number of
-    examples."""
+    """Trainings with a schedule against those without it, for the same seeds and examples."""
 
     recipe: str
     seeds: int
@@ -160,8 +149,7 @@ class Confirmed:
     steps: int
     constant_steps: int
     differences: Mapping[str, Estimate]
-    """Metric -> the difference at the end, with the schedule minus without it, and its 90 %
-    interval."""
+    """Metric -> the difference at the end, with the schedule minus without it."""
 
     @property
     def steps_saved(self) -> float:
@@ -174,8 +162,7 @@ class Confirmed:
 def confirmed(
     recipe: str, ours: list[FinishedTrial], constant: list[FinishedTrial], metrics: list[str]
 ) -> Confirmed | None:
-    """The comparison; None if fewer than two seeds came to the end with and without the
-    schedule."""
+    """The comparison; None if fewer than two seeds came to the end both ways."""
     constant_by_seed = {
         trained.trial.repeat: trained for trained in constant if trained.outcome.status in ENDED
     }

@@ -66,16 +66,10 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             exponent, interval = _power([] if zeros else telling)
             found.append(
                 Tuned(
-                    workload=workload,
-                    recipe=recipe,
-                    goal=goal,
-                    name=name,
-                    points=tuple(points),
-                    zeros=zeros,
-                    exponent=exponent,
-                    exponent_interval=interval,
+                    workload=workload, recipe=recipe, goal=goal, name=name, points=tuple(points),
+                    zeros=zeros, exponent=exponent, exponent_interval=interval,
                 )
-            )
+            )  # fmt: skip
     return found
 
 
@@ -110,8 +104,7 @@ class OptionPoint:
     option: Value
     batch_size: int
     steps: int | None
-    """Fewest steps to the goal. None if no trial reached it, or if a trial that was ended early
-    could have reached it sooner."""
+    """Fewest steps to the goal. None if none reached it or one ended early might have sooner."""
     best: float | None
     """Best value of the goal's metric. None if trials were ended early or nothing was measured."""
 

@@ -3,17 +3,24 @@ may explain that they differ."""
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from orchestrator.analysis.agreement import Agreement, agreement_of
 from orchestrator.analysis.pairs import Answers
 from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of
-from orchestrator.results.equal_trials import trained_alike
+from orchestrator.results.tables import is_metric, numbers
+
+OTHER = " of the other"
+"""What follows the names of columns of the second run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +84,36 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
             *_differences(*map(_circumstances, (a, b), rows)),
         ),
     )
+
+
+def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
+    """Whether the trials and repeats of a study that both runs hold have the same seeds and
+    metaparameters, and the same value of each metric wherever both were measured. How far a trial
+    was trained that could not win depends on the clock, so one of the two may have gone further,
+    and a compact run holds only some of its measurements."""
+    return all(_alike(x, y, study) for x, y in ((a, b), (a.repeats, b.repeats)))
+
+
+def _alike(a: Run, b: Run, study: StudyKey) -> bool:
+    of_trial = {"seed", "params", "repeat"}
+    trials = _beside(a.trials(study, of_trial), b.trials(study, of_trial)).to_pylist()
+    measured = _beside(a.measurements(study), b.measurements(study))
+    return all(
+        row["seed"] == row["seed" + OTHER]
+        and json.loads(row["params"]) == json.loads(row["params" + OTHER])
+        for row in trials
+    ) and all(
+        np.array_equal(numbers(measured[name]), numbers(measured[name + OTHER]), equal_nan=True)
+        for name in measured.column_names
+        if is_metric(name) and name + OTHER in measured.column_names
+    )
+
+
+def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
+    """The rows of `a` beside those of `b` that are of the same trial, repeat and step, as far as
+    both tables have these columns: a run without repeats does not even have theirs."""
+    keys = [n for n in ("trial", "repeat", "step") if n in a.column_names and n in b.column_names]
+    return a.join(b, keys, join_type="inner", right_suffix=OTHER)
 
 
 def _refuse_other_sweeps(a: Run, b: Run, rows: Sequence[Sequence[FrontierRow]]) -> None:

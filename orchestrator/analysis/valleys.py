@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
+from orchestrator.analysis.curve import DRAWS, ENDS
+from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.records import ENOUGH_SIZES
 
 HIGH = 6.0
@@ -36,10 +37,6 @@ FREE = 30.0
 PLACES = 101
 """Number of batch sizes, from the smallest to the largest, at which drawn curves are compared."""
 
-DRAWS = 2000
-
-ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Points:
@@ -52,9 +49,8 @@ class Points:
 
 
 def minima(curves: Sequence[Points]) -> list[Estimate]:
-    """The place of the minimum of each curve, as a batch size. An end of the interval is 0 or
-    infinite if the minimum may lie at the smallest or the largest batch size, or beyond. Each curve
-    must have `ENOUGH_SIZES` points."""
+    """Each curve's place of the minimum, as a batch size. An end of its interval is 0 or infinite
+    if it may lie at an end of what was tried, or beyond. Each needs `ENOUGH_SIZES` points."""
     if not curves:
         return []
     valleys = [_Valley(points) for points in curves]
@@ -89,8 +85,7 @@ class _Valley:
         self._wiggle = vectors * np.sqrt(np.maximum(values, 0))
 
     def _covariance(self, share: float, scatter: Floats) -> tuple[Floats, Floats]:
-        """Of the curve everywhere with the curve at the points, and of the points, for each
-        scatter."""
+        """Of the curve everywhere with it at the points, and of the points, by scatter."""
         count = len(self.sizes)
         root = np.concatenate([self._parabola, share * self._wiggle], axis=1)
         curve = root @ root[:count].T

@@ -15,9 +15,8 @@ from orchestrator.results import FrontierRow
 
 
 def headline(scaling: Scaling) -> str:
-    """Returns the sentence that decides: which batch size takes a fifth more examples than the
-    fewest, from which one on a larger batch saves less than a tenth of the steps, and the critical
-    batch size."""
+    """Which batch size takes a fifth more examples than the fewest, from which one on a larger
+    saves less than a tenth of the steps, and the critical batch size."""
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
@@ -49,8 +48,7 @@ def _wastes(scaling: Scaling, largest: int) -> str:
 
 
 def sentence(scaling: Scaling) -> str:
-    """Returns all sentences on one curve: the headline, whether its steps are medians, and what is
-    known of its bend."""
+    """All on one curve: headline, whether steps are medians, what is known of its bend."""
     parts = [headline(scaling)]
     if scaling.curves is not None:
         parts += [
@@ -63,7 +61,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    """Returns the remarks on a curve that its headline leaves out."""
+    """The remarks on a curve that its headline leaves out."""
     said: list[str] = []
     if scaling.curves is None:
         return said
@@ -90,8 +88,7 @@ def compared_in_words(ratio: Estimate) -> str:
 
 
 def exponent_in_words(exponent: Estimate) -> str:
-    """Says an exponent and its interval. Values above 20 are shown as "over 20", because they can't
-    be told apart by measurement."""
+    """An exponent and its interval; "over 20", as such ones can't be told apart."""
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}" for end in (exponent.value, *exponent.ends)
     )
@@ -186,8 +183,7 @@ def critical_in_words(verdict: Verdict) -> str:
 def schedules_in_words(
     schedules: Mapping[str, Mapping[str, Any]], total_examples: int
 ) -> list[str]:
-    """Says what each schedule saves, and from how many examples on each of its batch sizes
-    holds."""
+    """What each schedule saves, and from how many examples on its batch sizes hold."""
     return [
         f"{name.capitalize()} schedule, {schedule['steps_saved']:.0%} fewer steps for "
         f"{total_examples:,} examples: {schedule['samples']}"
@@ -212,8 +208,7 @@ def in_words(estimate: Estimate, said: Callable[[float], str] | None = None) -> 
 
 
 def factor_in_words(ratio: Estimate) -> str:
-    """Says a ratio and its interval with two digits, because ratios such as 1.4 and 0.6 are not
-    whole numbers."""
+    """A ratio and its interval with two digits: ratios are no whole numbers."""
     return in_words(ratio, lambda end: f"{end:.2g}" if end < 99.5 else f"{end:,.0f}")
 
 
@@ -239,7 +234,7 @@ def batch_sizes_of(row: FrontierRow) -> str:
 
 
 def growing_sentence(row: FrontierRow) -> str:
-    """Returns the sentence on a training whose batch size grows."""
+    """The sentence on a training whose batch size grows."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
     if row.steps is None or row.examples is None:
         return f"{said}."
@@ -268,9 +263,21 @@ def median_of(row: FrontierRow) -> str:
     return in_count(again.median) + ends
 
 
+def frontier_cells(row: FrontierRow) -> dict[str, str]:
+    """What tables say of a frontier row, by their headings."""
+    return {
+        "Recipe": row.recipe,
+        "Batch size": batch_sizes_of(row),
+        "Steps": steps_of(row),
+        "±": "" if row.resolution is None else f"{row.resolution:,}",
+        "Median": median_of(row),
+        "Examples": "" if row.examples is None else f"{row.examples:,}",
+        "Trial": "" if row.trial is None else str(row.answering[0]),
+    }
+
+
 def on_medians(rows: Iterable[FrontierRow]) -> str:
-    """Says how many repeats the medians of a frontier have, and the confidence of their
-    intervals."""
+    """How many repeats medians are of, and the confidence of their intervals."""
     found = [row.repeats for row in rows if row.repeats is not None]
     if not found:
         return ""

@@ -92,8 +92,8 @@ def branch(
 def plan(
     what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
-    """Returns the number of trials and of their steps for each study of a sweep."""
-    from orchestrator.cli.outlooks import outlook_in_words
+    """The number of trials and of their steps for each study of a sweep."""
+    from orchestrator.cli.planning import outlook_in_words
 
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
@@ -154,12 +154,8 @@ def train(
     if outcome.status == "failed":
         raise SweepFailed(str(outcome.error))
     said = f"{trial.study.key}, {trial.settings}: {outcome.status} after {outcome.steps:,} steps"
-    table = Table(measurements, _columns, said)
+    table = Table(measurements, lambda m: {"step": m.step, "seconds": m.seconds, **m.metrics}, said)
     return Trained(trial=trial, outcome=outcome, measurements=table)
-
-
-def _columns(measurement: Measurement) -> dict[str, Any]:
-    return {"step": measurement.step, "seconds": measurement.seconds, **measurement.metrics}
 
 
 @contextmanager

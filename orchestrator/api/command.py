@@ -59,17 +59,13 @@ class Command:
     def _how(self) -> How:
         asked, folder = self._options, self._options["data_dir"]
         return how_to_train(
-            address=asked["address"],
-            cluster=asked.get("cluster"),
-            data_dir=None if folder is None else Path(folder),
-            track=asked.get("track"),
-            yes=asked.get("yes", True),
-            ray=False,
-        )
+            address=asked["address"], cluster=asked.get("cluster"),
+            data_dir=None if folder is None else Path(folder), track=asked.get("track"),
+            yes=asked.get("yes", True), ray=False,
+        )  # fmt: skip
 
     def _in_a_process(self) -> tuple[int, str, str]:
-        """Runs the command in a separate process. Returns its exit code, and the code and the text
-        of its error."""
+        """Runs the command in a separate process: its exit code, its error's code and text."""
         with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
             error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
             env = {**os.environ, ERROR_FILE: str(error)}

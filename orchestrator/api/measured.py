@@ -15,10 +15,7 @@ from orchestrator.results.repeats import repeats_from
 
 
 def scaling(
-    batch_sizes: Iterable[Any],
-    steps: Iterable[Any],
-    *,
-    resolution: float | Iterable[float] = 0,
+    batch_sizes: Iterable[Any], steps: Iterable[Any], *, resolution: float | Iterable[float] = 0
 ) -> Scaling:
     """Answers how far the batch size scales, from steps that were measured elsewhere. Each number
     of the answer has `value`, `low` and `high`, the ends of its 90 % interval.

@@ -180,9 +180,8 @@ class Run:
         narrow the answers most for their price."""
         from orchestrator.cli.advising import Suggestion, advised_for
 
-        found = advised_for(self._files, parse_goals(_several(goal)))
-        said = "\n".join(found.remarks)
-        return Table(found.suggestions, Suggestion.to_json, said, shown=STEPS)
+        found, remarks = advised_for(self._files, parse_goals(_several(goal)))
+        return Table(found, Suggestion.to_json, "\n".join(remarks), shown=STEPS)
 
     def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
         """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate
@@ -257,7 +256,7 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
-        from orchestrator.report import frontier_for_page, write_report_of
+        from orchestrator.report import Source, frontier_for_page, write_report_of
         from orchestrator.sweeping.branch_answer import write_page
 
         page = self._files.place / "report.html" if path is None else Place.at(path)
@@ -265,7 +264,7 @@ class Run:
             write_page(self._files, self._branches(), page)
             return str(page)
         rows = frontier_for_page(self._files, parse_goals(_several(goal)))
-        write_report_of({"": (self._files, rows)}, page)
+        write_report_of([Source(run=self._files, rows=rows)], page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:
@@ -299,9 +298,9 @@ class Run:
         return ArrowTable(pa.concat_tables(tables, promote_options="default"))
 
     def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], go.Figure]:
-        from orchestrator.report import figures_of
+        from orchestrator.report import Source, figures_of
 
-        return figures_of({"": (self._files, self.frontier(goal))})
+        return figures_of(Source(run=self._files, rows=self.frontier(goal)))
 
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:

@@ -68,8 +68,8 @@ class Table(Sequence[Row], Generic[Row]):
         return said + str(table)
 
     def _to_be_shown(self) -> pd.DataFrame:
-        """The columns named in `shown`, with the parts of nested ones; all columns if `shown` names
-        none of the table's."""
+        """The columns that `shown` names, with the parts of nested ones, or all if it names
+        none."""
         table = self.to_pandas().dropna(axis="columns", how="all")
         for name, column in table.items():
             # Pandas prints None for a missing value, unless the column holds numbers.

@@ -10,7 +10,9 @@ from orchestrator.cli.options import GoalOption, JsonOption, RunArgument, print_
 from orchestrator.cli.terminal import answer, table_of
 
 if TYPE_CHECKING:
-    from orchestrator.cli.advising import Advised, Suggestion
+    from collections.abc import Sequence
+
+    from orchestrator.cli.advising import Suggestion
 
 
 def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = False) -> None:
@@ -21,31 +23,31 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     from orchestrator.cli.answers import print_table
     from orchestrator.results import Run, parse_goals
 
-    found = advised_for(Run.open(path), parse_goals(goal or []))
+    suggestions, remarks = advised_for(Run.open(path), parse_goals(goal or []))
     if as_json:
-        print_json(found.to_json())
+        print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return
-    if found.suggestions:
-        print_table(advice_table(found))
+    if suggestions:
+        print_table(advice_table(suggestions))
     else:
         answer("No step narrows an interval enough to be worth its price.")
-    lines = [f"{n}: {one.command}" for n, one in enumerate(found.suggestions, 1) if one.command]
+    lines = [f"{n}: {one.command}" for n, one in enumerate(suggestions, 1) if one.command]
     if lines:
         answer("\nEach command takes one step. Take the first, then ask for advice again:")
     for line in lines:
         answer(line)
-    for remark in found.remarks:
+    for remark in remarks:
         answer(f"\n{remark}")
 
 
-def advice_table(found: Advised) -> Table:
+def advice_table(suggestions: Sequence[Suggestion]) -> Table:
     """The steps as a table; the step that narrows most for its price comes first."""
     from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
-    effects = [effect for one in found.suggestions for effect in one.step.effects]
+    effects = [effect for one in suggestions for effect in one.step.effects]
     many_goals = len({effect.goal for effect in effects}) > 1
     rows = []
-    for number, one in enumerate(found.suggestions, 1):
+    for number, one in enumerate(suggestions, 1):
         told = [
             f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
             for effect in one.step.effects

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
-from orchestrator.analysis.next_steps import Price, Prices, Step, next_steps, step_in_words
+from orchestrator.analysis.next_steps import Step, next_steps, step_in_words
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
@@ -21,8 +21,7 @@ LISTED = 4
 """Largest number of studies that a remark names."""
 
 LISTED_POINTS = ("points", "grid")
-"""Search algorithms whose number of trials is the number of points that the sweep file lists, so
-that no trials can be added."""
+"""Search algorithms whose points are listed, so that no trials can be added."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +46,8 @@ class Suggestion:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Advised:
-    """The advice for a run."""
-
-    suggestions: tuple[Suggestion, ...]
-    remarks: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        steps = [suggestion.to_json() for suggestion in self.suggestions]
-        return {"steps": steps, "remarks": list(self.remarks)}
-
-
-def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
-    """The advised steps for a run, each by itself. Raises `BadInput` for a run of branches."""
+def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> tuple[list[Suggestion], list[str]]:
+    """The advised steps, each by itself, and remarks. `BadInput` for a run of branches."""
     if (unknown := unknown_of(run)) is not None:
         raise BadInput(f"{run.place} gives no advice. {unknown}", code="imported-run")
     rows, studies = frontier_of(run, goals), run.studies()
@@ -68,14 +55,9 @@ def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> Advised:
     found = scalings(rows)
     widened = any("was widened to" in text for row in rows for text in row.warnings)
     listed = any(s.is_one_point or s.search.algorithm in LISTED_POINTS for s in studies)
-    steps = next_steps(found, studies, _prices(run, studies), fixed=widened or listed)
-    return Advised(
-        suggestions=tuple(_suggestion(run, sweep, studies, step) for step in steps),
-        remarks=(
-            *_remarks(run, rows, found, steps),
-            *smaller_sizes(run, found, studies),
-        ),
-    )
+    steps = next_steps(found, studies, spent(run, studies), fixed=widened or listed)
+    remarks = [*_remarks(run, rows, found, steps), *smaller_sizes(run, found, studies)]
+    return [_suggestion(run, sweep, studies, step) for step in steps], remarks
 
 
 def _suggestion(run: Run, sweep: Sweep | None, studies: Sequence[Study], step: Step) -> Suggestion:
@@ -99,18 +81,6 @@ def _command(run: Run, change: str) -> str:
     place = str(run.place)
     file = "SWEEP_FILE" if run.place.local is None else f"{place}/sweep.yaml"
     return shlex.join(["orchestrate", "sweep", file, "--out", place, "--set", change])
-
-
-def _prices(run: Run, studies: Sequence[Study]) -> Prices:
-    prices: dict[tuple[str, str], dict[int, Price]] = {}
-    for study in spent(run, studies):
-        curve = prices.setdefault((study.key.workload, study.key.recipe), {})
-        curve[study.key.batch_size] = Price(
-            trial=study.trial_examples,
-            repeat=study.repeat_examples,
-            seconds_per_example=study.seconds_per_example,
-        )
-    return prices
 
 
 def _remarks(
@@ -192,8 +162,7 @@ def with_more_of(
 
 
 def with_batch_sizes(studies: Sequence[Study], sizes: Collection[int]) -> str | None:
-    """The change that adds these batch sizes. None if the workloads have different ones, which a
-    list can't express."""
+    """The change that adds these batch sizes. None if a list can't: workloads differ in theirs."""
     present: dict[str, set[int | str]] = {study.workload: set() for study in studies}
     for study in studies:
         if study.batch_schedule is None:

@@ -11,16 +11,15 @@ from orchestrator.analysis import (
     batch_sizes_of,
     curves_of,
     errors_in_words,
+    frontier_cells,
     growing_sentence,
     holding_in_words,
     holdings,
     listed,
-    median_of,
     on_medians,
     rule_costs,
     scalings,
     sentence,
-    steps_of,
     tables_of_rules,
 )
 from orchestrator.cli.options import print_json
@@ -40,20 +39,13 @@ DROPPED = ("Examples", "±", "Trial", POINT)
 def frontier_table(
     rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
 ) -> Table:
-    """The frontier as a table. Of the winners' points it shows the metaparameters that were
-    searched, and wraps them between words. A workload and goal that all rows share are in the
-    title."""
+    """The frontier as a table, with those metaparameters that were searched, wrapped between words.
+    A workload and goal that all rows share are in the title."""
     cells = [
         {
             "Workload": row.workload,
             "Goal": row.goal,
-            "Recipe": row.recipe,
-            "Batch size": batch_sizes_of(row),
-            "Steps": steps_of(row),
-            "±": "" if row.resolution is None else f"{row.resolution:,}",
-            "Median": median_of(row) if row.repeats else "",
-            "Examples": "" if row.examples is None else f"{row.examples:,}",
-            "Trial": "" if row.trial is None else str(row.answering[0]),
+            **frontier_cells(row),
             POINT: _point(row.answering[1], searched[row.key]),
         }
         for row in rows

@@ -31,8 +31,7 @@ def import_(
         ),
     ],
     out: Annotated[
-        str | None,
-        typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER."),
+        str | None, typer.Option(help="Folder of the run to make, or s3://BUCKET/FOLDER.")
     ] = None,
     map_: Annotated[
         Path | None,

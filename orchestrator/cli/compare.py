@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 def compare(
     a: Annotated[
-        str,
-        typer.Argument(metavar="A", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER."),
+        str, typer.Argument(metavar="A", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="Another run of the same sweep file.")],
     goal: GoalOption = None,

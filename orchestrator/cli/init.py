@@ -44,8 +44,7 @@ def init(
         ),
     ] = None,
     seconds: Annotated[
-        float,
-        typer.Option(min=1, help="Most seconds that each run of the command may take."),
+        float, typer.Option(min=1, help="Most seconds that each run of the command may take.")
     ] = 20,
 ) -> None:
     """Write a workload, a sweep file and a test to start from. They train as they are written. With
@@ -199,8 +198,7 @@ def _quoted(text: str) -> str:
 
 
 def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
-    """Runs a command for some seconds. Returns its output, how it ended, if it did so itself, and
-    the lines of its reports."""
+    """Runs a command for some seconds: its output, its end, if any, and its reports."""
     from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
     from orchestrator.programs.starting import Kept, Start, environment
@@ -219,14 +217,10 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         kept = Kept(
             Start(
                 command=[filled(part, values) for part in split(program)],
-                environment=environment(told),
-                cwd=str(Path.cwd()),
-                log=str(output),
-                reports=str(reports),
-                lock=str(place / "lock"),
-                patience=2,
+                environment=environment(told), cwd=str(Path.cwd()), log=str(output),
+                reports=str(reports), lock=str(place / "lock"), patience=2,
             )
-        )
+        )  # fmt: skip
         try:
             exit_ = kept.ended(seconds)
         finally:

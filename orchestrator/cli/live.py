@@ -47,7 +47,7 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 
 def main() -> None:
-    from orchestrator.report import write_report_of
+    from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, frontier_of, holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_page
 
@@ -57,8 +57,8 @@ def main() -> None:
     if holds_branches(run):
         write_page(run, answer_in(run), page, reload_seconds=reload_seconds)
     else:
-        rows = frontier_of(run)
-        write_report_of({"": (run, rows)}, page, reload_seconds=reload_seconds)
+        source = Source(run=run, rows=frontier_of(run))
+        write_report_of([source], page, reload_seconds=reload_seconds)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,7 @@ SweepArgument = Annotated[
     ),
 ]
 OutOption = Annotated[
-    str | None,
-    typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME."),
+    str | None, typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME.")
 ]
 WorkloadArgument = Annotated[
     str,
@@ -151,8 +150,4 @@ def print_json(document: Any) -> None:
     text = json.dumps(finite(document), indent=1, ensure_ascii=False)
     # JSON does not escape some control characters that a terminal obeys, or surrogates that can't
     # be encoded.
-    print(CONTROLS.sub(lambda found: found[0] if found[0] == "\n" else _escaped(found[0]), text))
-
-
-def _escaped(character: str) -> str:
-    return f"\\u{ord(character):04x}"
+    print(CONTROLS.sub(lambda at: at[0] if at[0] == "\n" else f"\\u{ord(at[0]):04x}", text))

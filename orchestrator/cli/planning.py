@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.filesize import decimal
 
 from orchestrator.cli.options import (
     AddressOption,
@@ -19,14 +20,16 @@ from orchestrator.cli.options import (
     SweepArgument,
     print_json,
 )
-from orchestrator.cli.terminal import answer, say, showing
+from orchestrator.cli.terminal import answer, say, showing, table_of
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from rich.table import Table
+
     from orchestrator.planning.machines import Cluster
-    from orchestrator.planning.outlook import Outlook, Speed
+    from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
     from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
 
@@ -64,7 +67,6 @@ def plan(
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate) and are given from the best to the worst case."""
     from orchestrator.cli.answers import print_table
-    from orchestrator.cli.outlooks import outlook_in_words, outlook_table
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.machines import places_for
@@ -137,7 +139,6 @@ def machines_of(file: Path) -> Cluster | None:
 def agree(found: Outlook | None, *, yes: bool) -> None:
     """Asks before a large sweep is started, or one whose size can't be estimated on this machine.
     Raises `BadInput` unless the answer is yes."""
-    from orchestrator.cli.outlooks import outlook_in_words
     from orchestrator.cluster.ray_death import death_before
 
     if yes or death_before() is not None:  # then the user has agreed before
@@ -161,13 +162,10 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
 
 
 def _measured(
-    studies: Sequence[Study],
-    sweep: Sweep,
-    address: str | None,
-    data_dir: Path | None,
+    studies: Sequence[Study], sweep: Sweep, address: str | None, data_dir: Path | None
 ) -> tuple[Mapping[StudyKey, Speed | None], int]:
-    """The speeds of the studies on the machines that will train them, and the number of ranks that
-    these machines have room for."""
+    """The speeds of studies on the machines that will train them, and for how many ranks there is
+    room."""
     from orchestrator.cluster.connect import connect
     from orchestrator.cluster.engine import train_apart
     from orchestrator.planning.machines import fit_resources, places
@@ -217,3 +215,67 @@ def _timed(study: Study, resources: Resources) -> Speed | None:
         say(f"{study.key}: {error}")
         return None
     return speed
+
+
+def outlook_table(outlook: Outlook) -> Table:
+    """The outlook of each study of a sweep, as one row of a table."""
+    return table_of(
+        [_outlook_cells(study) for study in outlook.studies],
+        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
+                 "Device-time"),
+        shared={"Workload": "{}", "Trials": "{} trials each", "Ranks": "on {}"},
+    )  # fmt: skip
+
+
+def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
+    from orchestrator.analysis import in_time
+
+    low, high = study.steps
+    speed, seconds = study.speed, study.rank_seconds
+    fits = f"{speed.micro_batch:,} examples at once" if speed and speed.micro_batch else ""
+    if study.fits is False:
+        fits = "not at all"
+    return {
+        "Workload": study.workload,
+        "Recipe": study.recipe,
+        "Batch size": f"{study.batch_size:,}",
+        "Ranks": f"{study.ranks:,} ranks" if study.ranks > 1 else "",
+        "Trials": f"{study.trials:,}",
+        "Total steps": f"{low:,} to {high:,}",
+        "Time per step": "" if speed is None else in_time(speed.step_seconds),
+        "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
+        "Device-time": "" if seconds is None else _range(seconds),
+        "Fits": fits,
+    }
+
+
+def outlook_in_words(outlook: Outlook) -> str:
+    """Sentences about the whole sweep: its trials, time and money."""
+    ranks = max(study.ranks for study in outlook.studies)
+    shapes = f"on up to {ranks} ranks each" if ranks > 1 else "on one rank each"
+    said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trials {shapes}."]
+    if outlook.device_hours is None:
+        said.append("--calibrate measures step times to estimate how long the sweep takes.")
+        return " ".join(said)
+    said.append(
+        f"Device-time of all trials: {_range(outlook.device_hours.mapped(lambda h: 3600 * h))}."
+    )
+    for slots, seconds in outlook.seconds.items():
+        noun = "slot" if slots == 1 else "slots"
+        said.append(f"Time from start to end on {slots} {noun}: {_range(seconds)}.")
+    if outlook.money is not None:
+        low, high = outlook.money
+        said.append(f"Cost, if no machine ever idles: {low:,.3g} to {high:,.3g}.")
+    said.append(
+        "A sweep of a few trials (--set search.trials=3) shows where trials end; its run may grow."
+    )
+    if dear := [study for study in outlook.studies if study.dear]:
+        worst = max(dear, key=lambda study: study.rank_seconds.high if study.rank_seconds else 0)
+        said.append(f"{worst.workload}, {worst.recipe} at {worst.batch_size:,}: {worst.dear}")
+    return " ".join(said)
+
+
+def _range(seconds: Between) -> str:
+    from orchestrator.analysis import in_time
+
+    return f"{in_time(seconds.low)} to {in_time(seconds.high)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,9 +63,7 @@ def _status_of(run: Run, study: Study) -> dict[str, Any]:
     trials = run.trials(study.key, {"status", "steps", "archive_status"})
     statuses = trials["status"].to_pylist()
     return {
-        "workload": study.workload,
-        "recipe": study.recipe,
-        "batch_size": study.batch_size,
+        **asdict(study.key),
         "planned": study.trials,
         "finished": len(statuses),
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},

@@ -1,5 +1,4 @@
-"""The commands that list what files may name: workloads, data sets, optimizers with their search
-spaces, and keys."""
+"""Commands that list what files may name: workloads, data, optimizers with spaces, keys."""
 
 from __future__ import annotations
 

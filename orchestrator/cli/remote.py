@@ -14,8 +14,7 @@ from orchestrator.cli.terminal import complain, say, table_of
 from orchestrator.records import MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
-"""Beginnings of lines that the sweep prints on the head, with addresses and paths that are of no
-use on this machine."""
+"""Beginnings of lines that are of no use here: paths and addresses of the head."""
 
 FATES = {"PENDING": "waiting", "SUCCEEDED": "done"}
 

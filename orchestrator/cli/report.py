@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,9 +14,9 @@ from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from orchestrator.files.places import Place
+    from orchestrator.report import Source
     from orchestrator.results import FrontierRow, GoalOf, Run
 
 
@@ -56,68 +56,47 @@ def report(
 ) -> None:
     """Write one HTML page about runs, or print its answers as JSON."""
     from orchestrator.files.places import Place
-    from orchestrator.report import write_report_of
+    from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
+    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
-    drawn = None if images is None else (images, image_format)
-    if any(holds_branches(run) for run in opened.values()):
-        _refuse_of_searches(opened, options)
-        _report_branches(opened[names[0]], output, drawn, as_json=as_json)
-        return
-    rows = _frontiers([*opened.values()], goals)
-    runs = {name: (run, of_run) for (name, run), of_run in zip(opened.items(), rows, strict=True)}
-    if as_json:
-        print_json(_answers(runs, asked))
-        return
-    if output is None and len(runs) > 1:
-        raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
+    if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
+        wrong = [f"--{name}" for name, value in options.items() if value]
+        if len(opened) > 1 or wrong:
+            raise BadInput(
+                f"A report on branches of one training, as {', '.join(branches)} holds, is about "
+                f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
+                code="holds-branches",
+            )
+        found = answer_in(opened[names[0]])
+        if as_json:
+            print_json(found.to_json(found.confirmed(opened[names[0]])))
+            return
+        write = partial(write_page, opened[names[0]], found)
+    else:
+        rows = _frontiers([*opened.values()], goals)
+        many = len(opened) > 1
+        sources = [
+            Source(run=run, rows=of_run, label=name if many else "")
+            for (name, run), of_run in zip(opened.items(), rows, strict=True)
+        ]
+        if as_json:
+            print_json(_answers(sources, asked))
+            return
+        if output is None and many:
+            raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
+        write = partial(write_report_of, sources, asked=asked)
     page = Place.at(output) if output else opened[names[0]].place / "report.html"
-    with _writing(page):
-        write_report_of(runs, page, asked=asked, images=drawn)
-    answer(page)
-
-
-@contextmanager
-def _writing(page: Place) -> Iterator[None]:
     try:
-        yield
+        write(page, images=None if images is None else (images, image_format))
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
-
-
-def _refuse_of_searches(opened: Mapping[str, Run], asked: Mapping[str, object]) -> None:
-    """Raises `BadInput` for runs and options that a report on branches can't be made of."""
-    from orchestrator.results import holds_branches
-
-    found = ", ".join(str(run.place) for run in opened.values() if holds_branches(run))
-    wrong = [f"--{name}" for name, value in asked.items() if value]
-    if len(opened) > 1 or wrong:
-        raise BadInput(
-            f"A report on branches of one training, as {found} holds, is about this run alone, and "
-            f"takes no {' or '.join(wrong or ['other run'])}.",
-            code="holds-branches",
-        )
-
-
-def _report_branches(
-    run: Run, output: str | None, images: tuple[Path, str] | None, *, as_json: bool
-) -> None:
-    from orchestrator.files.places import Place
-    from orchestrator.sweeping.branch_answer import answer_in, write_page
-
-    found = answer_in(run)
-    if as_json:
-        print_json(found.to_json(found.confirmed(run)))
-        return
-    page = Place.at(output) if output else run.place / "report.html"
-    with _writing(page):
-        write_page(run, found, page, images=images)
     answer(page)
 
 
@@ -134,19 +113,16 @@ def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[Fronti
     ]
 
 
-def _answers(
-    runs: Mapping[str, tuple[Run, Sequence[FrontierRow]]], asked: Mapping[str, object]
-) -> list[dict[str, object]]:
-    """For each run, workload, goal and recipe: where its curve bends, and the batch size that is
-    recommended."""
+def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
+    """For each curve: where it bends, and the batch size that is recommended."""
     from orchestrator.analysis import compared, forecasts_of
-    from orchestrator.report import Source, settings_of
+    from orchestrator.report import settings_of
 
     found = []
-    settings = settings_of([run for run, _ in runs.values()], asked)
-    for name, (run, rows) in runs.items():
-        forecasts = forecasts_of(run, rows)
-        for panel in Source(run=run, rows=rows).answers(settings):
+    settings = settings_of([source.run for source in sources], asked)
+    for source in sources:
+        forecasts = forecasts_of(source.run, source.rows)
+        for panel in replace(source, label="").answers(settings):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
             beside = {one.recipe: one.to_json() for one in compared(forecasts, panel.scalings)}
             held = {holding.first.recipe: holding.to_json() for holding in panel.holdings}
@@ -157,7 +133,7 @@ def _answers(
                     "forecast": beside.get(scaling.recipe),
                     "holding": held.get(scaling.recipe),
                 }
-                found.append({"run": name, **answer} if len(runs) > 1 else answer)
+                found.append({"run": source.label, **answer} if source.label else answer)
     return found
 
 

@@ -1,5 +1,4 @@
-"""How commands train: with progress on the terminal, a report that is rewritten meanwhile, and the
-answer printed at the end."""
+"""How commands train: with progress, a report that is rewritten, and the answer at the end."""
 
 from __future__ import annotations
 
@@ -43,13 +42,9 @@ def how_to_train(
             code="conflicting-options",
         )
     return How(
-        engine=_engine(address, ray=ray),
-        data_dir=data_dir,
-        track=track or (),
-        agree=lambda outlook: agree(outlook, yes=yes),
-        say=say,
-        showing=_showing,
-    )
+        engine=_engine(address, ray=ray), data_dir=data_dir, track=track or (),
+        agree=lambda outlook: agree(outlook, yes=yes), say=say, showing=_showing,
+    )  # fmt: skip
 
 
 def _engine(address: str | None, *, ray: bool) -> Engine:

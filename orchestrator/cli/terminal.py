@@ -30,8 +30,7 @@ from orchestrator.records import BadInput, escaped
 from orchestrator.sweeping.progress import Progress, StudyProgress
 
 ERROR_FILE = "ORCHESTRATE_ERROR_FILE"
-"""The environment variable that names a file; a failing command writes its error there, for the
-process that started it."""
+"""Names a file to which a failing command writes its error, for who started it."""
 
 PLAIN_INTERVAL_SECONDS = 30
 REFRESHES_PER_SECOND = 2
@@ -43,8 +42,7 @@ def printable(text: str) -> str:
 
 
 class PlainConsole(Console):
-    """Prints text literally. Cells of tables are passed as `str`, so that `render_str` escapes
-    them, too."""
+    """Prints text literally. Cells of tables are passed as `str`, and escaped, too."""
 
     def __init__(self, **settings: Any) -> None:
         # In Jupyter, rich would show each line as a separate output and bypass redirect_stdout.
@@ -126,8 +124,7 @@ def table_of(
 
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Shows a progress bar if stderr is a terminal. Call what it yields with the amount done and
-    the total."""
+    """Shows a progress bar on a terminal. Call what it yields with the done and the total."""
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn(what), TimeRemainingColumn())
     with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(what, total=None)
@@ -136,8 +133,7 @@ def counting(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def showing(progress: Progress) -> Iterator[None]:
-    """Shows `progress` until the end: as a live table on a terminal, else as one line every
-    PLAIN_INTERVAL_SECONDS."""
+    """Shows `progress` until the end: as a live table on a terminal, else as lines."""
     if console.quiet:
         yield
         return
@@ -170,8 +166,7 @@ def showing(progress: Progress) -> Iterator[None]:
 
 @contextmanager
 def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> Iterator[None]:
-    """Calls `act` on a thread every `every_seconds` until the `with` block ends. The event that it
-    is passed is set then."""
+    """Calls `act` on a thread at intervals until the block ends, when the event is set."""
     over = threading.Event()
 
     def work() -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
 
+    from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Measurement, Outcome, Study, Trial
     from orchestrator.training import Checkpoint
 
@@ -121,9 +122,14 @@ def trial(
         ):
             if given:
                 raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
-        return _by_program(
-            workload, optimizer, batch_size, settings, steps, seed, show, as_json=as_json
+        from orchestrator.planning.single import single_program_trial
+        from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
+
+        sweep = load_sweep(find_sweep_file(workload))
+        ours = single_program_trial(
+            sweep, recipe=optimizer, batch_size=batch_size, params=settings, steps=steps, seed=seed
         )
+        return _by_program(sweep, ours, show, as_json=as_json)
     if optimizer is None or batch_size is None:
         missing = "--optimizer" if optimizer is None else "--batch-size"
         raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
@@ -133,16 +139,10 @@ def trial(
     from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
-        workload,
-        optimizer,
-        batch_size,
-        params=settings,
-        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
-        steps=steps,
-        seed=seed,
-        data_dir=data_dir,
-        ranks=ranks,
-    )
+        workload, optimizer, batch_size, params=settings,
+        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"), steps=steps,
+        seed=seed, data_dir=data_dir, ranks=ranks,
+    )  # fmt: skip
     announce(ours)
     if verbose:
         console.print(table_of(_groups_of(ours, data_dir), numbers=("parameters",)))
@@ -166,30 +166,16 @@ def trial(
 
 
 def _by_program(
-    file: str,
-    recipe: str | None,
-    batch_size: int | None,
-    settings: Mapping[str, Any],
-    steps: int | None,
-    seed: int,
-    show: Callable[[Mapping[str, float]], None],
-    *,
-    as_json: bool,
+    sweep: Sweep, ours: Trial, show: Callable[[Mapping[str, float]], None], *, as_json: bool
 ) -> int:
     """Trains a trial by the program of a sweep file."""
     import tempfile
     from pathlib import Path
 
     from orchestrator.planning.programs import devices_of
-    from orchestrator.planning.single import single_program_trial
-    from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
     from orchestrator.programs.commands import arguments_of
     from orchestrator.programs.trials import ProgramFailed, train_alone
 
-    sweep = load_sweep(find_sweep_file(file))
-    ours = single_program_trial(
-        sweep, recipe=recipe, batch_size=batch_size, params=settings, steps=steps, seed=seed
-    )
     devices = devices_of(ours.study, sweep.resources, sweep.faults.hang_seconds)
     announce(ours)
     with tempfile.TemporaryDirectory(prefix="orchestrate-trial-") as folder:
@@ -311,8 +297,7 @@ def follow(
     study: Study,
     show: Callable[[Mapping[str, float]], None],
 ) -> tuple[list[dict[str, float]], Any]:
-    """Runs a training and shows each measurement as it is taken. Returns all measurements and the
-    value that the training returns."""
+    """Runs a training, shows each measurement, and returns all and the training's result."""
     lines: list[dict[str, float]] = []
     with closing(training):
         while True:

@@ -1,2 +1,1 @@
-"""Plans what is trained: reads a sweep file, derives its studies and estimates their time and
-cost."""
+"""Plans what is trained: sweep files, their studies, their time and cost."""

@@ -41,9 +41,8 @@ class Rates(Part):
         return sorted(found)
 
     def beside(self, factor: int) -> list[float]:
-        """Rates that are tried where the best of those tried lies next to them: between those that
-        were asked for, lower ones and higher ones, each at most the fourth root of 2 from the next.
-        None beside a single one."""
+        """Rates that are tried where the best lies next to them: between those asked for, lower and
+        higher ones, each at most the fourth root of 2 from the next. None beside a single one."""
         asked = self.at(factor)
         if len(asked) == 1:
             return []
@@ -84,9 +83,7 @@ Points = Annotated[
         Field(min_length=1, max_length=MOST_ITEMS),
         Tag("list"),
     ],
-    Discriminator(
-        lambda given: "list" if isinstance(given, list) else "spread",
-    ),
+    Discriminator(lambda given: "list" if isinstance(given, list) else "spread"),
 ]
 """Along a trunk: spread, or its steps."""
 

@@ -89,13 +89,10 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
         point = Point(
-            at_examples=trunk.examples(step),
-            studies=of_point,
-            lengths=_lengths(trunk, asked, step),
-            seeds=asked.seeds,
-            choosing=asked.seeds // 2 if max(rates) > 1 else 0,
-            asked=rates,
-        )
+            at_examples=trunk.examples(step), studies=of_point,
+            lengths=_lengths(trunk, asked, step), seeds=asked.seeds,
+            choosing=asked.seeds // 2 if max(rates) > 1 else 0, asked=rates,
+        )  # fmt: skip
         found.append(point)
     return found
 
@@ -146,8 +143,7 @@ def _params(study: Study) -> dict[str, Value]:
 
 
 def _spread(study: Study, count: int) -> list[int]:
-    """Steps at equal distances on a logarithmic scale, from a small part of the budget to half of
-    it."""
+    """Steps at equal logarithmic distances, from a small part of the budget to half of it."""
     first, last = (max(1, round(share * study.budget_steps)) for share in (EARLIEST, LATEST))
     return [round(first * (last / first) ** (n / max(count - 1, 1))) for n in range(count)]
 

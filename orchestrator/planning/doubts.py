@@ -55,8 +55,7 @@ def too_few(studies: Iterable[Study]) -> list[str]:
 
 
 def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[str]:
-    """Warnings about batch sizes below the ghost size, where batch norms see fewer examples at once
-    than at other batch sizes."""
+    """Warnings about batch sizes below the ghost size, whose batch norms see fewer examples."""
     small = [size for size in sorted({*sizes}) if size < ghost_size]
     if not small:
         return []

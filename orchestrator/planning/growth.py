@@ -95,8 +95,7 @@ def _listed(problems: Sequence[str]) -> str:
 
 
 def _refused(old: Study | Sweep, new: Study | Sweep) -> Iterator[str]:
-    """The settings whose change makes old and new trials incomparable. What has no role must not
-    change."""
+    """Settings whose change makes trials incomparable; what has no role must not change."""
     for key, role, a, b in differences(old, new):
         shrunk = role is GROWS and (b[: len(a)] != a if isinstance(a, tuple) else b < a)
         if shrunk or role in (COURSE, SEARCH, None):
@@ -174,7 +173,10 @@ def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
         return [*judged, *repeats] if begun_anew else stored
     trials = [_up_to(trained, steps) for trained in searched]
     first = [trained for trained in trials if trained.trial.index < study.trials]
-    certain = _first_round_tells(study, first)
+    # If the first round passed every goal, later points depend only on the steps that this took.
+    ended = [result_of(trained) for trained in first if trained.outcome.status != "failed"]
+    passed = {goal for result in ended for goal in result.passed}
+    certain = len(ended) == study.trials and passed >= {*study.goals}
     standing = [
         trained
         for trained in repeats
@@ -216,14 +218,6 @@ def _up_to(trained: FinishedTrial, measured: Collection[int]) -> FinishedTrial:
     last = measurements[-1]
     outcome = replace(trained.outcome, status="paused", steps=last.step, seconds=last.seconds)
     return replace(trained, outcome=outcome, measurements=measurements)
-
-
-def _first_round_tells(study: Study, trials: Sequence[FinishedTrial]) -> bool:
-    """Whether the `trials` of the first round passed every goal. If so, the later points of the
-    search depend only on the steps that this took."""
-    ended = [result_of(trained) for trained in trials if trained.outcome.status != "failed"]
-    passed = {goal for result in ended for goal in result.passed}
-    return len(ended) == study.trials and passed >= {*study.goals}
 
 
 def _judged(study: Study, trials: Sequence[FinishedTrial]) -> list[FinishedTrial]:

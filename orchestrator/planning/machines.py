@@ -74,8 +74,7 @@ class Cluster:
 
 
 def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
-    """`resources` with concrete values for what was left to the cluster. Raises `BadInput` if the
-    cluster can't hold them."""
+    """`resources` with nothing left open. Raises `BadInput` if the cluster can't hold them."""
     fitted = resources.on(cluster.gpus)
     gpus = fitted.gpus_per_device or 0
     if gpus and not cluster.gpus:
@@ -101,8 +100,7 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
 
 
 def places_for(resources: Resources, cluster: Cluster) -> int:
-    """Number of ranks that a sweep with these resources can train at once. Raises `BadInput` if the
-    cluster can't hold them."""
+    """Ranks that a sweep can train at once. Raises `BadInput` if the cluster can't hold one."""
     return places(fit_resources(resources, cluster), cluster)
 
 

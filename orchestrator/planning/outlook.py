@@ -1,12 +1,11 @@
-"""Estimates of a sweep before it starts: number of trials, time, cost, and studies that do not fit
-into memory."""
+"""Estimates of a sweep before it starts: trials, time, cost, and what fits into memory."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -19,8 +18,7 @@ from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study,
 from orchestrator.results import Run
 
 CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
-"""Calibration times this many steps of a study, or more steps if these take less than this many
-seconds."""
+"""Calibration times this many steps, or more if these take less than this many seconds."""
 
 CALIBRATION_PARTS = 8
 """Number of parts that the timed steps are split into. An evaluation follows each part."""
@@ -32,8 +30,7 @@ TRIAL_SECONDS = (0.01, 0.1)
 """Seconds that a trial takes besides training and evaluation, in the quick and in the slow case."""
 
 STARTING_SECONDS = (5.0, 60.0)
-"""Seconds before a sweep's first trial begins and after its last one, together, in the quick and in
-the slow case."""
+"""Seconds before a sweep's first trial and after its last, in the quick and slow case."""
 
 
 class Between(NamedTuple):
@@ -48,8 +45,7 @@ class Between(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """Measured times of one trial of a study. For stacked trials, each has its share of the
-    stack's time."""
+    """Measured times of one trial; a stacked one has its share of the stack's time."""
 
     step_seconds: float
     evaluation_seconds: float
@@ -125,9 +121,7 @@ def outlook(
 
 
 def _of_study(
-    study: Study,
-    ranks: Callable[[int], int],
-    speeds: Mapping[StudyKey, Speed | None],
+    study: Study, ranks: Callable[[int], int], speeds: Mapping[StudyKey, Speed | None]
 ) -> StudyOutlook:
     trials = study.trials + study.most_repeats
     budget = study.budget_steps
@@ -148,18 +142,11 @@ def _of_study(
             evaluating=looks * look,
         )
     return StudyOutlook(
-        workload=study.workload,
-        recipe=study.recipe,
-        batch_size=study.batch_size,
-        ranks=count,
-        trials=trials,
-        budget_steps=budget,
+        **asdict(study.key), ranks=count, trials=trials, budget_steps=budget,
         steps=each.mapped(lambda steps: trials * steps),
-        fits=speed is not None if study.key in speeds else None,
-        speed=speed,
-        rank_seconds=seconds,
+        fits=speed is not None if study.key in speeds else None, speed=speed, rank_seconds=seconds,
         dear=dear,
-    )
+    )  # fmt: skip
 
 
 def evaluations(study: Study, steps: int) -> int:

@@ -14,8 +14,7 @@ POWERS = {"constant": 0.0, "sqrt": 0.5, "linear": 1.0}
 """Rule -> the power of the batch size with which the learning rate grows."""
 
 MOST_ITEMS = 200
-"""The most workloads, recipes, goals or batch sizes of a file. The largest published study has 35
-of one."""
+"""The most workloads, recipes, goals or batch sizes of a file; one published study has 35."""
 
 LONGEST_NAME = 230
 """Bytes: folders are called `workload=NAME`, file systems allow 255, and a few are left for

@@ -15,6 +15,9 @@ from orchestrator.records import BadInput, Goal, Heard, Program, shown
 
 LONGEST_COMMAND, MOST_OF_SCRIPT = 10_000, 1_000_000
 
+SAME = ("arguments", "max_per_device", "tokens_per_example", "resumes", "every")
+"""The keys that a `Program` has as they are."""
+
 FUNCTION = ("{interpreter}", "-m", "orchestrator.programs.functions")
 """The command that calls a function; its place follows."""
 
@@ -173,11 +176,7 @@ class ProgramWorkload(Part):
             function=self.function or "",
             launch=self.launch or ("ranks" if self.function else "once"),
             heard=self.metrics.heard,
-            arguments=self.arguments,
-            max_per_device=self.max_per_device,
-            tokens_per_example=self.tokens_per_example,
-            resumes=self.resumes,
-            every=self.every,
+            **{name: getattr(self, name) for name in SAME},
         )
 
 

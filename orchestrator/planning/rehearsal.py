@@ -57,8 +57,7 @@ class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
 
 
 def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> tuple[str, ...]:
-    """Raises `BadInput` for studies that can't be trained or measured. Returns sentences about
-    problems that may occur."""
+    """Raises `BadInput` for studies that can't be trained or measured. Returns doubts."""
     doubts: list[str] = []
     for name in sweep.workloads:
         known, made = len(doubts), Made()

@@ -1,5 +1,4 @@
-"""The key `scale` of a sweep file: a workload at several sizes of its model, its data, or anything
-else that has a number."""
+"""The key `scale` of a sweep file: a workload at several sizes of whatever has a number."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from orchestrator.programs.commands import OF_TRIAL, PLACEHOLDER
 from orchestrator.records import LARGEST, BadInput, wrong_value
 
 EXAMPLES, DATA, OPTION = "examples", "data", "train_examples"
-"""The variable that is the size of the training set, what `scales` calls it, and the option of a
-class that sets it."""
+"""The variable of the training set's size, its name in `scales`, the option that sets it."""
 
 
 def _plain(value: float) -> int | float:
@@ -45,8 +43,7 @@ class Scale(Part):
 
 
 def expanded(given: Any) -> tuple[list[Any], dict[str, dict[str, float]]]:
-    """The workloads that a document's `scale` stands for, as a document lists them; and workload ->
-    variable -> its value there."""
+    """The workloads that `scale` stands for, as listed, and workload -> variable -> its value."""
     if not isinstance(given, dict):
         raise wrong_value("`scale`", "{workload: NAME, VARIABLE: [...]}", given)
     scale = TypeAdapter(dict[str, Scale]).validate_python({"scale": given})["scale"]
@@ -73,8 +70,7 @@ def expanded(given: Any) -> tuple[list[Any], dict[str, dict[str, float]]]:
 
 
 def _filled(text: str, at: Mapping[str, float]) -> Any:
-    """What the text says in JSON, with numbers in place of their placeholders; others are those of
-    trials."""
+    """What the text says in JSON with these placeholders filled; others are those of trials."""
     return json.loads(PLACEHOLDER.sub(lambda of: str(at.get(of[1], of[0])), text))
 
 

@@ -59,9 +59,8 @@ KEPT: dict[str, dict[str, dict[str, Any]]] = {
         "weight_decay": {"rule": "timescale"},
     },
 }
-"""What the `rules` of a recipe may keep -> metaparameter -> its rule. The first two keep the
-stochastic differential equation that a training approximates: of Adam (Malladi et al. 2022) and of
-SGD."""
+"""What `rules` may keep -> metaparameter -> its rule. The first two keep the stochastic
+differential equation of Adam (Malladi et al. 2022) and of SGD."""
 
 
 def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, Entry]:

@@ -33,13 +33,11 @@ from orchestrator.search import Entry, searched
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000
-"""Largest numbers of studies and trials of a sweep. The largest published experiment has 1,700
-studies and 168,000 trials."""
+"""Largest numbers of studies and trials of a sweep. 1,700 and 168,000 were published."""
 
 TRAINED_PER_EVALUATED = 2
-"""Training examples between two evaluations for each example that an evaluation looks at, if the
-workload gives no number. Training on an example takes about three times as long as evaluating
-it."""
+"""Training examples between two evaluations per example evaluated, if the workload gives no number.
+Training on one takes three times as long as evaluating it."""
 
 SELDOM = ("train", "test")
 """Splits that not every evaluation looks at."""
@@ -62,8 +60,7 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """The doubts, and a sentence about metaparameters that recipes search without naming
-        them."""
+        """The doubts, and a sentence about metaparameters that are searched without being named."""
         besides = []
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
@@ -96,9 +93,8 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
 
 
 def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = None) -> Plan:
-    """The plan of a run that exists, with its `studies` as they are, even if a default has changed
-    since: one run must not mix two grids of evaluations. Raises `BadInput` if a study can't be
-    trained here."""
+    """The plan of a run that exists, with its `studies` as they are, whatever defaults are now:
+    grids of evaluations must not mix. Raises `BadInput` if one can't be trained here."""
     for study in studies:
         if study.program is not None:
             continue
@@ -115,8 +111,7 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
 
 
 def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
-    """The studies of all workloads. Raises `BadInput` if there are too many, before their points
-    fill the memory."""
+    """The studies of all workloads. Raises `BadInput` before too many fill the memory."""
     studies: list[Study] = []
     trials = 0
     for name in sweep.workloads:
@@ -165,13 +160,10 @@ def _of_program(sweep: Sweep, name: str) -> _Asked:
     # A program reports when it likes. The grid says how soon its next report may come.
     grid = EvaluationGrid(spacing=0, min_gap=entry.every or 1)
     return _Asked(
-        train_size=entry.examples,
-        goals=goals,
-        budget=None,
+        train_size=entry.examples, goals=goals, budget=None,
         spaces=[space_of(recipe, name, None) for recipe in sweep.recipes],
-        grid=lambda batch_size, steps: grid,
-        program=entry.as_program(),
-    )
+        grid=lambda batch_size, steps: grid, program=entry.as_program(),
+    )  # fmt: skip
 
 
 def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:
@@ -197,7 +189,11 @@ def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None)
 
 def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
     train_size, evaluate, program = asked.train_size, sweep.evaluate, asked.program
-    budgets = [_budget(recipe.budget or sweep.budget, asked.budget) for recipe in sweep.recipes]
+    budgets = []
+    for recipe in sweep.recipes:
+        budget = recipe.budget or sweep.budget or asked.budget
+        assert budget is not None, "a program without a budget was refused"
+        budgets.append(budget if asked.budget is None else budget.or_else(asked.budget))
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [
         (batches, recipe, space, budget)
@@ -248,12 +244,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         for batches, recipe, space, budget in in_order
         for search in [recipe.search or sweep.search]
     )
-
-
-def _budget(given: Budget | None, default: Budget | None) -> Budget:
-    chosen = given or default
-    assert chosen is not None, "a program without a budget was refused"
-    return chosen if default is None else chosen.or_else(default)
 
 
 def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:

@@ -65,15 +65,10 @@ BatchSizes = Annotated[
 ]
 
 
-def _algorithm(name: str) -> str:
-    check_algorithm(name)
-    return name
-
-
 class Search(Part):
     """How the points of each study are chosen."""
 
-    algorithm: Annotated[Text, AfterValidator(_algorithm)] = Field(
+    algorithm: Annotated[Text, AfterValidator(check_algorithm)] = Field(
         default="halton", examples=["sobol"]
     )
     """`halton`, `sobol`, `random`, `grid`, `points`, `tpe`, `gp`, `cmaes`, or the import path of an
@@ -185,8 +180,7 @@ class Recipe(Part):
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
     rules: Annotated[dict[Text, Any], STUDIES] = Field(
-        default={},
-        examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}],
+        default={}, examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}]
     )
     """Rules that belong together, by which metaparameters follow the batch size: what they `keep`,
     and the values that were tuned at one batch size."""
@@ -367,15 +361,11 @@ class Checkpoints(Part):
     """Seconds of training between two checkpoints: the most that a killed trial loses."""
 
 
-def _baseline_text(text: str) -> str:
-    return str(Baseline.parse(text))
-
-
 class Report(Part):
     """What the report shows in addition. `orchestrate report` has the same as options."""
 
-    baseline: Annotated[Text, AfterValidator(_baseline_text)] | None = Field(
-        default=None, examples=["momentum@256"]
+    baseline: Annotated[Text, AfterValidator(lambda text: str(Baseline.parse(text)))] | None = (
+        Field(default=None, examples=["momentum@256"])
     )
     """RECIPE@BATCH_SIZE: the study beside which other batch sizes count as large or huge."""
     price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY, examples=[2.5])

@@ -26,8 +26,7 @@ WORKLOADS, TRUNK = "workloads", "trunk"
 
 
 def find_sweep_file(name: str | None) -> Path:
-    """The file called `name`, or the sweep of the project that has this name. None is the
-    quickstart."""
+    """The file called `name`, or the project's sweep of this name; None: the quickstart."""
     return SWEEPS / "quickstart.yaml" if name is None else find_file("sweep file", name, SWEEPS)
 
 
@@ -103,7 +102,10 @@ def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> Ba
     if error["type"] == "model_type":
         names = ", ".join(name.rpartition(".")[2] for name in _keys_at(kind, location))
         message = f"write it in braces, {{key: value, ...}}, with some of the keys {names}"
-    got = "" if "but got" in message else f" (got {shown(error['input'])})"
+    value = shown(error["input"])
+    if not location and isinstance(error["input"], dict):
+        value = f"the keys {cut(', '.join(map(str, error['input'])))}"
+    got = "" if "but got" in message else f" (got {value})"
     code = getattr(error.get("ctx", {}).get("error"), "code", "wrong-value")
     text = f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
     return BadInput(text, code=code)
@@ -113,15 +115,10 @@ def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:
     """The keys accepted at a place in the file."""
     part = kind
     for piece in location:
-        part = _part(part, piece) or part
+        if (field := part.model_fields.get(str(piece))) is not None:
+            part = next(_parts_in(field.annotation), part)
     prefix = "".join(f"{piece}." for piece in location)
     return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
-
-
-def _part(part: type[BaseModel], piece: Any) -> type[BaseModel] | None:
-    """The model of the section that lies under the key `piece` of another section."""
-    field = part.model_fields.get(str(piece))
-    return next(_parts_in(field.annotation), None) if field else None
 
 
 def _parts_in(annotation: Any) -> Iterator[type[BaseModel]]:

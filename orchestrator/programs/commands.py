@@ -62,8 +62,7 @@ def has_seed(program: Program) -> bool:
 
 
 def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> None:
-    """Raises `BadInput` if the command can't train the trials of the study with these
-    metaparameters."""
+    """Raises `BadInput` if the command can't train trials with these metaparameters."""
     program = study.program
     assert program is not None
     if program.function:
@@ -152,8 +151,7 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
 
 
 def arguments_of(trial: Trial, devices: int, folder: Path) -> list[str]:
-    """The arguments of the process that trains the trial. A value stays within its argument,
-    whatever it holds."""
+    """The arguments of a trial's process. A value stays within its own, whatever it holds."""
     program, values = trial.study.program, values_of(trial, devices, folder)
     assert program is not None
     names = [*trial.params, *(name for name in program.arguments if name not in trial.params)]

@@ -1,5 +1,4 @@
-"""Guesses how a program takes its numbers, from its help, and what it prints, from its output. A
-user checks them."""
+"""Guesses, for a user to check, how a program takes its numbers and prints its results."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ UPWARD = re.compile(r"acc(?!um)|f1\b|bleu|score|reward|auc")
 
 
 def options_of(program: str, help_: str) -> dict[str, str]:
-    """Placeholder -> the option of the help that fits it best, for those that the command does not
-    have."""
+    """Placeholder -> the option that fits it best, for those that the command lacks."""
     named = {each: each.strip("-").lower().replace("-", "_") for each in OPTION.findall(help_)}
     given = {*PLACEHOLDER.findall(program)}
     if given & {*BATCHES}:

@@ -111,7 +111,7 @@ class Hearing:
         return self.report(report)
 
     def report(self, report: Mapping[str, Any]) -> list[Measurement]:
-        """Returns the measurements that are complete with this report."""
+        """The measurements that are complete with this report."""
         if self._heard.source == "jsonl" and self._heard.step not in report:
             return []  # such as a line of settings
         step, at, metrics = _parts(report, self._heard)

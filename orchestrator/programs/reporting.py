@@ -1,5 +1,4 @@
-"""What a training script says to its sweep. It needs the standard library alone, and does nothing
-outside of a sweep."""
+"""What a script says to its sweep, by the standard library alone; elsewhere it does nothing."""
 
 from __future__ import annotations
 

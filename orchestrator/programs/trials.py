@@ -1,5 +1,4 @@
-"""Trains trials by programs: starts each, hears its reports, and ends it as soon as its trial has
-ended."""
+"""Trains trials by programs: starts each, hears its reports, ends it with its trial."""
 
 from __future__ import annotations
 
@@ -309,8 +308,7 @@ def _is_locked(place: Path) -> bool:
 
 
 def _keep_log(commission: Commission, channel: Path) -> None:
-    """Moves the output into the run. It is the program's, not a result: storage that refuses it
-    stops nothing."""
+    """Moves the output into the run. It is no result, so storage that refuses it stops nothing."""
     if commission.log is None:
         return
     with suppress(OSError):

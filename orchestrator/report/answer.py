@@ -56,8 +56,7 @@ NO_ADVICE = (
 
 
 def answer_of(panel: Panel, show: Show) -> str:
-    """Returns the first screen of one workload and goal: sentences, the main figure, the
-    recommendations and remarks."""
+    """A workload and goal's first screen: sentences, the main figure, advice and remarks."""
     lines = sentences(panel)
     figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
     advised = _advised(panel)
@@ -70,14 +69,13 @@ def answer_of(panel: Panel, show: Show) -> str:
 
 
 def listed(lines: Sequence[tuple[str, str]]) -> str:
-    """Returns the sentences as a list; each has a dot in the colour of its curve."""
+    """The sentences as a list; each has a dot in the colour of its curve."""
     items = "".join(f'<li style="--curve: {c}">{escape(line)}</li>' for c, line in lines)
     return f'<ul class="says">{items}</ul>'
 
 
 def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str, str]]:
-    """Returns (colour, sentence) for each recipe, or for the first recipes where there are too
-    many."""
+    """(colour, sentence) for each recipe, or for the first recipes where there are too many."""
     names = panel.drawn.recipes
     found = [
         (COLOURS[names.index(scaling.recipe) % len(COLOURS)], headline(scaling))
@@ -135,7 +133,7 @@ def _reading(panel: Panel) -> str:
 
 
 def _advised(panel: Panel) -> str:
-    """Returns a card for each recommendation, over all recipes; those that agree share one."""
+    """A card for each recommendation, over all recipes; those that agree share one."""
     advice = panel.advice
     if advice is None:
         return ""
@@ -148,11 +146,6 @@ def _advised(panel: Panel) -> str:
 
 
 def _card(cost: Cost) -> str:
-    said = f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br>"
-    return f"{said}<span>{escape(_needs(cost))}</span>"
-
-
-def _needs(cost: Cost) -> str:
     interval = ""
     if cost.low is not None and cost.high is not None:
         interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
@@ -162,7 +155,8 @@ def _needs(cost: Cost) -> str:
         if one.money is not None:
             needs += f", {one.money:,.3g} in money"
     point = ", ".join(f"{name} {short(value)}" for name, value in cost.params.items())
-    return f"{needs}; {point}" if point else needs
+    needs += f"; {point}" if point else ""
+    return f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br><span>{escape(needs)}</span>"
 
 
 def _coarse(panel: Panel) -> str:
@@ -186,7 +180,7 @@ def _coarse(panel: Panel) -> str:
 
 
 def _notes(panel: Panel) -> str:
-    """Returns the remarks: the first is visible, the others are folded behind it."""
+    """The remarks: the first is visible, the others are folded behind it."""
     notes = [
         f"{row.recipe} at batch size {row.batch_size:,}: {'; '.join(row.warnings)}."
         for row in panel.rows
@@ -234,8 +228,7 @@ def steps_to_goal(
 
 
 def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
-    """Draws the curve in the middle of all that the points allow, and where nine tenths of them
-    lie."""
+    """The middle of all curves that the points allow, and where nine tenths of them lie."""
     logs = np.linspace(found.log_sizes[0], found.log_sizes[-1], PLACES_DRAWN)
     sizes = (2**logs).tolist()
     middle, low, high = (line.tolist() for line in found.band(logs))
@@ -268,12 +261,15 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
             [_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]]
         )
     for number, (name, rows) in enumerate(curves.items()):
-        points = _with_gaps(rows)
         if not drawn[name]:
             continue
-        at = [(size, p and p.steps, "" if p is None else _describe(name, p)) for size, p in points]
-        intervals = dict(zip([p.batch_size for p in drawn[name]], spread[name], strict=True))
-        spread_of = whiskers([intervals.get(size) for size, _ in points], thickness=1)
+        # No line leads through where the goal was not reached.
+        sizes = sorted(row.batch_size for row in rows)
+        points = {point.batch_size: point for point in drawn[name]}
+        intervals = dict(zip(points, spread[name], strict=True))
+        at = [(n, points[n].steps, _describe(name, points[n])) if n in points else (n, None, "")
+              for n in sizes]  # fmt: skip
+        spread_of = whiskers([intervals.get(size) for size in sizes], thickness=1)
         add_line(figure, name, at, mark(number), error_y=spread_of)
     styled(figure, "Batch size", "Steps to goal")
     figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
@@ -286,8 +282,7 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
 
 
 def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
-    """Draws perfect scaling over the batch sizes of a curve, through the point that needed the
-    fewest examples."""
+    """Perfect scaling through the point with the fewest examples, over a curve's batch sizes."""
     examples = min(point.examples for point in points)
     fewest = min(point.steps for point in points)
     smallest = min(point.batch_size for point in points)
@@ -325,14 +320,6 @@ def _why(name: str, row: FrontierRow) -> str:
         why = "the goal was not reached" if row.finished else "not finished yet"
     said = of_size(row.batch_size, name) + why
     return f"{said}<br>trials: {ended}" if ended else said
-
-
-def _with_gaps(rows: Sequence[FrontierRow]) -> list[tuple[int, Point | None]]:
-    """Returns the points of a curve by batch size, with None where the goal was not reached, so
-    that no line leads through there."""
-    points: dict[int, Point | None] = {row.batch_size: None for row in rows}
-    points |= {point.batch_size: point for point in trained_points(rows)}
-    return sorted(points.items(), key=lambda at: at[0])
 
 
 def _describe(name: str, point: Point) -> str:

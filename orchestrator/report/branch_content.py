@@ -38,15 +38,13 @@ from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
 
 MOST_CURVES = 60
-"""The most branches in the figure of the trunk's loss. If there are more, fewer points are shown,
-but all batch sizes."""
+"""The most branches in the figure of the trunk's loss; beyond, fewer points are shown."""
 
 APART = 1 / 75
 """Distance between marks at the same examples, which stand side by side, as a share of the axis."""
 
 FURTHEST = 8
-"""An interval is drawn up to this many times the largest value, and down to the smallest value
-divided by it."""
+"""An interval is drawn up to this many times the largest value, and down likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +99,7 @@ class BranchContent:
 
     @cached_property
     def _measured(self) -> tuple[Measurement, ...]:
-        """Returns what was measured along the trunk so far."""
+        """What was measured along the trunk so far."""
         found = [*self.queue.ended([self.trunk])]
         return found[0].measurements if found else ()
 
@@ -123,8 +121,8 @@ class BranchContent:
 
     @cached_property
     def curves(self) -> list[BranchCurve]:
-        """Returns the longest branches of each point at the learning rates that were chosen. Where
-        there are too many points, only some of them are returned."""
+        """The longest branches of each point at the learning rates that were chosen. Where there
+        are too many points, only some of them are returned."""
         points = {point.at_examples: point for point in self.queue.points}
         rate = float(self.queue.trunk.params["learning_rate"])
         judge = BranchJudge(loss=self.loss, learning_rate=rate)
@@ -185,7 +183,7 @@ class Mark:
 
 
 def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
-    """Returns the batch sizes along the trunk: those that were measured, and the noise scale."""
+    """The batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in content.verdicts if verdict.is_known]
     scales = {examples: point.scale for examples, point in content.noise.items()}
     return {
@@ -225,8 +223,7 @@ def batch_sizes_along(
     until: int,
 ) -> go.Figure:
     """Draws each series as marks with intervals, the noise scale by examples as a line, schedules
-    as steps, and lines at the smallest (the trunk's) and the largest batch size that was
-    measured."""
+    as steps, and lines at the smallest (the trunk's) and the largest batch size measured."""
     line = {x: one.scale.value for x, one in noise.items() if x and math.isfinite(one.scale.value)}
     marks = [mark for several in series.values() for mark in several]
     beginnings = [*line, *(mark.at_examples for mark in marks if mark.at_examples)]
@@ -271,8 +268,8 @@ def batch_sizes_along(
 def _edges(
     marks: Sequence[Mark], sizes: Sequence[float], trunk: int, largest: int
 ) -> tuple[float, float]:
-    """Returns the smallest and the largest batch size of the axis. It covers all values except
-    those far from the measured range, and intervals as far as they do not extend much beyond it."""
+    """The smallest and the largest batch size of the axis. It covers all values except those far
+    from the measured range, and intervals as far as they do not extend much beyond it."""
     values = [*sizes, *(mark.value for mark in marks)]
     within = [y for y in values if 1 / 2 <= y <= largest * FURTHEST]
     low, high = min([trunk, *within]), max([largest, *within])
@@ -293,8 +290,8 @@ def _marks(
     look: Mapping[str, str],
     edges: tuple[float, float],
 ) -> list[dict[str, Any]]:
-    """Returns the marks of a series, hollow if they are only a bound. An interval that continues
-    beyond the figure reaches its edge."""
+    """The marks of a series, hollow if they are only a bound. An interval that continues beyond the
+    figure reaches its edge."""
     drawn = [_drawn(mark, edges) for mark in marks]
     trace = {
         "type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
@@ -313,7 +310,7 @@ def _marks(
 
 
 def _drawn(mark: Mark, edges: tuple[float, float]) -> Estimate:
-    """Returns the height of a mark and both ends of its interval, as far as they are drawn."""
+    """The height of a mark and both ends of its interval, as far as they are drawn."""
     ends = (mark.value, mark.batch_size.low, mark.batch_size.high)
     within = [min(max(end, edges[0]), edges[1]) for end in ends if end is not None]
     return Estimate(value=within[0], low=min(within), high=max(within))

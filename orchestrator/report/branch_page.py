@@ -124,7 +124,7 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """Returns a notice if the run has not trained everything it is for."""
+    """A notice if the run has not trained everything it is for."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -159,6 +159,8 @@ def _along(content: BranchContent, show: Show) -> str:
         until=content.total_examples,
     )
     steps = " The stairs are the two schedules." if content.schedules else ""
+    missing = ", ".join(f"{v.at_examples:,}" for v in content.verdicts if not v.is_known)
+    unknown = f" After {missing} examples it is not known, and not drawn." if missing else ""
     text = show(
         figure,
         "Batch sizes along the training",
@@ -166,17 +168,10 @@ def _along(content: BranchContent, show: Show) -> str:
         f"Marks of one point stand side by side, with 90 % intervals.{steps} The dashed line is "
         f"the trunk's batch size, the dotted line the largest that was measured. A hollow mark is "
         f"a lower bound. The noise scale of the trunk's gradients is a forecast of the local "
-        f"critical batch size."
-        f"{_not_known(content)}",
+        f"critical batch size.{unknown}",
     )
     text += _noise_table(content)
     return section("along", "How large the batch may be", text)
-
-
-def _not_known(content: BranchContent) -> str:
-    missing = [f"{v.at_examples:,}" for v in content.verdicts if not v.is_known]
-    said = f" After {', '.join(missing)} examples it is not known, and not drawn."
-    return said if missing else ""
 
 
 def _costs(content: BranchContent, show: Show) -> str:
@@ -213,7 +208,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cost_table(verdicts: Sequence[Verdict]) -> str:
-    """Returns the table of what each batch size costs at each point."""
+    """The table of what each batch size costs at each point."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -244,7 +239,7 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def _length_table(content: BranchContent) -> str:
-    """Returns the table of how the answer changed as branches became longer."""
+    """The table of how the answer changed as branches became longer."""
     heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
     rows = [
         [
@@ -266,7 +261,7 @@ def _length_table(content: BranchContent) -> str:
 
 
 def _noise_table(content: BranchContent) -> str:
-    """Returns the table of the noise scale beside the measurements at the same points."""
+    """The table of the noise scale beside the measurements at the same points."""
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:

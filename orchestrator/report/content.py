@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
 from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
 from orchestrator.analysis.holding import Holding, holdings
@@ -18,7 +16,7 @@ from orchestrator.analysis.rule_costs import RuleCost
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.analysis.words import in_count
-from orchestrator.records import Baseline, Goal, Value
+from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow, FrontierRow
 
 Item = TypeVar("Item")
@@ -26,7 +24,7 @@ Key = TypeVar("Key")
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Returns the items by key; keys and items keep their order."""
+    """The items by key; keys and items keep their order."""
     found: dict[Key, list[Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -41,8 +39,7 @@ class Settings:
     """The baseline with which large and huge batch sizes are compared."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
-    """The batch size to which comparisons are relative; None takes the smallest that curves
-    share."""
+    """Comparisons are relative to this batch size; None: the smallest that curves share."""
 
     @classmethod
     def of(cls, asked: Mapping[str, Any]) -> Settings:
@@ -66,34 +63,18 @@ class Curve:
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """All trials of a recipe by two of its metaparameters."""
+    """How the trials of a recipe are drawn by two of its metaparameters."""
 
     x: str
     y: str
     y_from_one: bool
     """Whether 1 - y, not y, was searched evenly."""
-    outcomes: Sequence[tuple[int, pa.Table]]
-    """(batch size, trials); where there are too many, the best trials and a selection of the
-    others."""
-    counts: Sequence[tuple[int, int, int]]
-    """(batch size, number that reached the goal, number of trials), over all trials."""
+    linear: Collection[str] = ()
+    """Those of the two that were searched on a linear scale."""
+    sizes: Sequence[int]
+    """The batch sizes that are shown, at which both are numbers."""
     cut: bool
     """Whether any trials were ended because they could no longer win."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """The results at the points of a grid of two metaparameters."""
-
-    x: str
-    y: str
-    xs: Sequence[Value]
-    ys: Sequence[Value]
-    shown: str
-    """The name of the values: the goal's metric, or `steps to goal` if trials were ended early."""
-    is_steps: bool
-    cells: Sequence[tuple[int, Mapping[tuple[Value, Value], float]]]
-    """(batch size, (x, y) -> the best value over all other metaparameters)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +84,16 @@ class Listed:
     rows: Sequence[Mapping[str, Any]]
     """Batch size, trial, status, steps, steps to goal, best value and metaparameters, from the
     smallest batch size up and by steps to goal."""
-    total: int
-    reached: int
-    """The number of all trials that reached the goal."""
+    counts: Mapping[int, tuple[int, int]]
+    """Batch size -> how many of all its trials reached the goal, and how many there are."""
+
+    @property
+    def reached(self) -> int:
+        return sum(those for those, _ in self.counts.values())
+
+    @property
+    def total(self) -> int:
+        return sum(count for _, count in self.counts.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +118,6 @@ class Panel:
     """Recipe -> the goal's metric of the best trial of each batch size."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
-    grids: Mapping[str, Grid] = field(default_factory=dict)
     options: Mapping[str, Mapping[str, Sequence[OptionPoint]]] = field(default_factory=dict)
     """Recipe -> metaparameter -> the results of each of its options."""
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -145,8 +132,7 @@ class Panel:
     rules: Sequence[RuleCost] = ()
     """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
-    """The large and huge batch sizes, or the reason why they are not known; None without a
-    baseline."""
+    """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
     @property
     def recipes(self) -> list[str]:
@@ -158,7 +144,7 @@ class Panel:
 
     @cached_property
     def drawn(self) -> Panel:
-        """Returns the panel with only the recipes that figures show."""
+        """The panel with only the recipes that figures show."""
         if self.detailed is None:
             return self
         rows = [row for row in self.rows if row.recipe in self.detailed]
@@ -226,6 +212,5 @@ class Panel:
 
     @property
     def gaps(self) -> list[Gap]:
-        """The gaps of the best values; if none is known, the gaps of the winners when they reached
-        the goal."""
+        """The gaps of the best values or, if none is known, of the winners at the goal."""
         return gaps(self.bests or self.rows, self.goal)

@@ -58,27 +58,23 @@ def costs(panel: Panel, show: Show) -> str:
 
 
 def recommended(panel: Panel, show: Show) -> str:
-    """Returns the table of the recommended batch sizes of each recipe, and how they follow."""
+    """The table of the recommended batch sizes of each recipe, and how they follow."""
     rows = [
         [recipe, *map(_in_short, (advice.fastest, advice.balanced, advice.cheapest))]
         for recipe, advice in panel.advice_by_recipe.items()
     ]
     heads = ["Recipe", "Fastest", "Balanced", "Cheapest"]
+    found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
+    used = {advice.by_step_times for advice in found}
+    basis = " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
     shown = table("The recommended batch size of each recipe.", heads, rows)
-    return shown + (lead(_basis(panel)) if rows else "") + _if_free(panel)
+    return shown + (lead(basis) if rows else "") + _if_free(panel)
 
 
 def _in_short(cost: Cost) -> str:
     """Says a batch size and what it needs."""
     timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
-
-
-def _basis(panel: Panel) -> str:
-    """Says how recommendations are derived."""
-    found = [advice for advice in (panel.advice, *panel.advice_by_recipe.values()) if advice]
-    used = {advice.by_step_times for advice in found}
-    return " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
 
 
 def _if_free(panel: Panel) -> str:
@@ -137,7 +133,7 @@ def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) 
 
 
 def _filled(number: int, filled: Sequence[bool]) -> dict[str, Any]:
-    """Returns the look of the n-th recipe, its other marks hollow."""
+    """The look of the n-th recipe, its other marks hollow."""
     look = mark(number)
     symbol = look["marker"]["symbol"]
     look["marker"]["symbol"] = [symbol if one else f"{symbol}-open" for one in filled]

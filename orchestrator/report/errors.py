@@ -40,7 +40,7 @@ def best_of_trials(panel: Panel, show: Show) -> str:
 
 
 def made_of(panel: Panel, show: Show) -> str:
-    """Returns the table of the sources of error behind the intervals of each curve."""
+    """The table of the sources of error behind the intervals of each curve."""
     rows = [
         [
             scaling.recipe,

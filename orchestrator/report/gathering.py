@@ -20,7 +20,7 @@ from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
-from orchestrator.report.trials import SIDE_BY_SIDE, grid_of, tried_of
+from orchestrator.report.trials import tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -32,19 +32,12 @@ from orchestrator.results import (
 )
 from orchestrator.results.noise_courses import noise_courses
 
-MOST_TRIED = 30_000
-"""The most trials per page that the figures of metaparameters draw; each takes about 100 bytes."""
-
-MOST_OF_STUDY = 1000
-"""The most of these trials in each study; more would cover each other."""
-
 MOST_IN_DETAIL = 40
 """The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about
 five figures, and a browser draws about 15 a second."""
 
 MOST_STUDIES = 2000
-"""The most studies of these recipes. Each study is a point, with its hover text, in up to ten
-figures."""
+"""The most studies of these recipes, each of which is a point in up to ten figures."""
 
 Row = TypeVar("Row", FrontierRow, BestRow, Curve)
 
@@ -75,7 +68,7 @@ class Source:
         return f"{self.label}: {recipe}" if self.label else recipe
 
     def answers(self, settings: Settings) -> list[Panel]:
-        """Returns what is known of each workload and goal without reading single trials."""
+        """What is known of each workload and goal without reading single trials."""
         found = []
         for (workload, goal), mine in self._by_panel.items():
             rows = self._named(mine)
@@ -98,9 +91,8 @@ class Source:
             )
         return found
 
-    def panel(self, answer: Panel, most: int, most_listed: int) -> Panel:
-        """Returns the whole panel, with at most so many trials of each study in the figures of
-        metaparameters and in tables."""
+    def panel(self, answer: Panel, most: int) -> Panel:
+        """The whole panel, with at most so many trials of each study in figures and in tables."""
         goal, workload, run = answer.goal, answer.workload, self.run
         asked = without_growing(self._by_panel[workload, str(goal)])
         drawn = set(answer.drawn.recipes)
@@ -111,7 +103,7 @@ class Source:
         noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
-            **self._trials(goal, studies, tables, most, most_listed),
+            **self._trials(goal, studies, tables, most),
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
             quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
@@ -120,15 +112,14 @@ class Source:
         )
 
     def _trials(
-        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int, most_listed: int
+        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int
     ) -> dict[str, Any]:
-        """Returns what a panel shows of single trials, by field of the panel and by recipe."""
+        """What a panel shows of single trials, by field of the panel and by recipe."""
         by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
         found: dict[str, dict[str, Any]] = {
-            "tried": {name: tried_of(mine, tables, most) for name, mine in by_recipe},
-            "grids": {name: grid_of(mine, tables, goal) for name, mine in by_recipe},
+            "tried": {name: tried_of(mine, tables) for name, mine in by_recipe},
             "options": {name: options_of(mine, tables, goal) for name, mine in by_recipe},
-            "listed": {name: listed_of(mine, tables, most_listed) for name, mine in by_recipe},
+            "listed": {name: listed_of(mine, tables, most) for name, mine in by_recipe},
             "fixed": {name: fixed_in(mine) for name, mine in by_recipe},
         }
         return {
@@ -142,7 +133,7 @@ class Source:
     def _forecasts(
         self, rows: Sequence[FrontierRow]
     ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        """Returns the noise scale of these winners, by recipe, and its forecasts."""
+        """The noise scale of these winners, by recipe, and its forecasts."""
         lines: dict[str, dict[int, list[NoisePoint]]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}
@@ -179,15 +170,13 @@ class Source:
 
 
 def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
-    """Returns a panel for each workload and goal of the frontiers, in their order."""
+    """A panel for each workload and goal of the frontiers, in their order."""
     found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
-    recipes = sum(len(answer.drawn.recipes) for _, answer in found)
-    most = min(MOST_OF_STUDY, max(40, MOST_TRIED // (SIDE_BY_SIDE * max(recipes, 1))))
     studies = sum(len(answer.drawn.rows) for _, answer in found)
     panels: dict[tuple[str, Goal], Panel] = {}
     for source, answer in found:
-        panel = source.panel(answer, most, max(MOST_LISTED // max(studies, 1), 2))
+        panel = source.panel(answer, max(MOST_LISTED // max(studies, 1), 2))
         key = (panel.workload, panel.goal)
         panels[key] = _joined(panels[key], panel) if key in panels else panel
     return [*panels.values()]

@@ -1,5 +1,4 @@
-"""The style and the script of the page, as CSS and JavaScript; they load nothing from the
-network."""
+"""The style and the script of the page, in CSS and JavaScript; no network is needed."""
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1a1a1a; --quiet: #555; --line: #dcdfe3;

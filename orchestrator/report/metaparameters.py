@@ -42,8 +42,7 @@ PANEL_HEIGHT = 250
 
 
 def best_values(panel: Panel, show: Show) -> str:
-    """Draws one figure with a panel for each metaparameter, and lists the powers of the batch
-    size."""
+    """A figure with a panel for each metaparameter, and the powers of the batch size."""
     found = _by_name(panel)
     if not found:
         return ""
@@ -69,8 +68,7 @@ def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
 
 
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
-    """Returns the powers of a metaparameter that was searched in a range; options follow no
-    power."""
+    """The powers of a metaparameter that was searched in a range; options follow no power."""
     searched_as = "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
     told: list[str] = []
     for curve in curves:
@@ -115,7 +113,7 @@ def options_of(
 
 
 def fixed_in(studies: Sequence[Study]) -> set[str]:
-    """Returns the metaparameters that were not searched in a range."""
+    """The metaparameters that were not searched in a range."""
     spaces = [study.space for study in studies]
     return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
 
@@ -193,8 +191,7 @@ def _best(curve: Tuned, number: int) -> dict[str, Any]:
 
 
 def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
-    """Draws, for each option of a metaparameter, the fewest steps to goal and, on the right, the
-    best value that its trials reached."""
+    """For each option, the fewest steps to goal and, on the right, the best value reached."""
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
     figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
     traces, columns = [], []

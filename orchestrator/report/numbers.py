@@ -14,6 +14,11 @@ from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead, table
 from orchestrator.results import FrontierRow
 
+HEADS = (
+    "Recipe", "+20 % examples at", "Useful until", "B_crit", "Exponent", "S_min", "Perfect until",
+    "Off the curve", "Points are", "Remarks",
+)  # fmt: skip
+
 MOST_TOLD = 3
 """The most recipes that the line of a fold names."""
 
@@ -35,7 +40,8 @@ def numbers(panel: Panel, show: Show) -> str:
     lines = sentences(panel, most=None)
     text = listed(lines) if len(lines) > MOST_SENTENCES else ""
     if panel.scalings:
-        text += _table_of_scalings(panel.scalings) + lead(HOW_TO_READ)
+        cells = [*map(_scaling_cells, panel.scalings)]
+        text += table("Where each curve bends, in batch sizes.", HEADS, cells) + lead(HOW_TO_READ)
     of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
     return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
 
@@ -51,15 +57,6 @@ def found(panel: Panel) -> str:
     return (
         f"+20 % examples at {said}" if known else "Where each curve bends, and how recipes compare"
     )
-
-
-def _table_of_scalings(scalings: Sequence[Scaling]) -> str:
-    """Returns the table of where each curve bends."""
-    heads = [
-        "Recipe", "+20 % examples at", "Useful until", "B_crit", "Exponent", "S_min",
-        "Perfect until", "Off the curve", "Points are", "Remarks",
-    ]  # fmt: skip
-    return table("Where each curve bends, in batch sizes.", heads, [*map(_scaling_cells, scalings)])
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
@@ -86,8 +83,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 
 
 def _table_of_further(scalings: Sequence[Scaling]) -> str:
-    """Returns the table that says which recipe scales further; it is empty if there is only one
-    curve."""
+    """The table that says which recipe scales further; it is empty if there is only one curve."""
     known = [one for one in scalings if one.curves is not None]
     if len(known) < 2:
         return ""
@@ -105,7 +101,7 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    """Returns the table that compares recipes; it is empty if there is only one recipe."""
+    """The table that compares recipes; it is empty if there is only one recipe."""
     by_recipe = grouped(trained_points(rows), lambda point: point.recipe)
     if len(by_recipe) < 2:
         return ""

@@ -61,8 +61,7 @@ class Figures:
 """
 
     def save(self) -> None:
-        """Saves each figure as a file, if that was asked for, in the order of the page, named by
-        its title."""
+        """Saves each figure as a file named by its title, if that was asked for, in their order."""
         if self.images is None:
             return
         folder, kind = self.images
@@ -97,8 +96,8 @@ def _check(folder: Path) -> None:
 def all_figures(
     panels: Sequence[Panel], scales: ScaleAnswer | None
 ) -> dict[tuple[str, str], go.Figure]:
-    """Returns the figures of the page by workload ("" if a figure is about all workloads) and
-    title. Where there are several goals, the figures belong to the first."""
+    """The figures of the page by workload ("" if a figure is about all workloads) and title. Where
+    there are several goals, the figures belong to the first."""
     figures = Figures()
     _parts(panels, scales, figures)
     found: dict[tuple[str, str], go.Figure] = {}
@@ -110,7 +109,7 @@ def all_figures(
 def _parts(
     panels: Sequence[Panel], scales: ScaleAnswer | None, figures: Figures
 ) -> tuple[str, str]:
-    """Returns the overview of all curves, and all below it."""
+    """The overview of all curves, and all below it."""
     drawn = [panel.drawn for panel in panels]
     glance = alone("All curves", lambda: overview(drawn, figures.show))
     text = ""
@@ -119,8 +118,10 @@ def _parts(
         text += panel_section(number, panel, figures.show, len(panels) > 1)
     figures.workload = ""
     if scales is not None:
-        text += alone("Best batch size", lambda: best_batch_fold(scales, figures.show))
-        text += alone("Data and model size", lambda: laws_fold(scales.laws, figures.show))
+        # Without goals, the page has nothing else.
+        show, alone_here = figures.show, not panels
+        text += alone("Best batch size", lambda: best_batch_fold(scales, show, alone_here))
+        text += alone("Data and model size", lambda: laws_fold(scales.laws, show, alone_here))
     return glance, text + alone("Recipes compared", lambda: comparisons(drawn, figures.show))
 
 
@@ -157,7 +158,7 @@ def write_report(
 def page_of(
     text: str, *, title: str, about: str, reload_seconds: int | None, subtitle: str = ""
 ) -> str:
-    """Returns the whole page around `text`; `about` is the description in its title."""
+    """The whole page around `text`; `about` is the description in its title."""
     reload = notice = keep_open = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")

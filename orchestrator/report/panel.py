@@ -35,8 +35,8 @@ class Group:
 
 
 def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
-    """Returns the answer and, folded below it, the parts on which it rests, in the order in which
-    questions arise. Parts without content are left out."""
+    """The answer and, folded below it, the parts on which it rests, in the order in which questions
+    arise. Parts without content are left out."""
     place = f"panel-{number}-" if several else ""
     text = alone("The answer", partial(answer_of, panel, show)) + '<div class="folds">'
     for group in GROUPS if panel.drawn.rows else ():
@@ -70,12 +70,7 @@ GROUPS = (
         metaparameters.found,
         (metaparameters.best_values, metaparameters.options),
     ),
-    Group(
-        "trials",
-        "All trials",
-        trials.found,
-        (trials.all_tried, trials.grids, trial_table.table_of_trials),
-    ),
+    Group("trials", "All trials", trials.found, (trials.all_tried, trial_table.table_of_trials)),
     Group("training", "How the winners train", training.found, (training.training_curves,)),
     Group("noise", "Noise scale and forecasts", noise.found, (noise.forecasts, noise.noise_along)),
     Group(

@@ -34,8 +34,8 @@ SHARES = (16, 8, 4, 2, 1)
 def best_within_budgets(
     run: Run, goal: Goal, studies: Sequence[Study]
 ) -> dict[str, Sequence[BestRow]]:
-    """Returns the best values within the largest budgets that all studies of a recipe had, and
-    within fractions of these budgets."""
+    """The best values within the largest budgets that all studies of a recipe had, and within
+    fractions of these budgets."""
     found: dict[str, Sequence[BestRow]] = {}
     for recipe, mine in grouped(studies, lambda study: study.recipe).items():
         if not all(study.budget_steps for study in mine):

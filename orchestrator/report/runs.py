@@ -4,53 +4,48 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
-from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
-from orchestrator.report.content import Panel, Settings
+from orchestrator.report.content import Settings
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.report.scales import scale_answers
-from orchestrator.results import FrontierRow, Run, holds_branches, unknown_of
-
-Asked = Mapping[str, tuple[Run, Sequence[FrontierRow]]]
-"""Runs by their names, and the frontier asked of each."""
+from orchestrator.results import Run, holds_branches, unknown_of
 
 
 def write_report_of(
-    runs: Asked,
+    sources: Sequence[Source],
     place: Place,
     *,
     reload_seconds: int | None = None,
     asked: Mapping[str, object] | None = None,
     images: Images = None,
 ) -> None:
-    """Writes the page of one run, or of several runs by their names on one page."""
-    many = len(runs) > 1
+    """Writes the page of one run, or of several runs by their labels on one page."""
+    runs = [source.run for source in sources]
     provenance: dict[str, object] = {}
-    for name, (run, _) in runs.items():
-        told = provenance_of(run)
-        provenance |= {f"{name}: {key}" if many else key: value for key, value in told.items()}
+    for source in sources:
+        told = provenance_of(source.run)
+        provenance |= {source.name(key): value for key, value in told.items()}
     write_report(
         place,
         reload_seconds=reload_seconds,
         images=images,
-        title=", ".join(str(run.sweep()["name"]) for run, _ in runs.values()),
-        panels=_panels(runs, asked or {}),
-        notes=[*dict.fromkeys(filter(None, (unknown_of(run) for run, _ in runs.values())))],
-        scales=scale_answers({name: run for name, (run, _) in runs.items()}),
+        title=", ".join(str(run.sweep()["name"]) for run in runs),
+        panels=panels_of(sources, settings_of(runs, asked or {})),
+        notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
+        scales=scale_answers({source.label: source.run for source in sources}),
         provenance=provenance,
-        sweep_file="\n".join(write_yaml(run.sweep()) for run, _ in runs.values()),
+        sweep_file="\n".join(write_yaml(run.sweep()) for run in runs),
     )
 
 
 def provenance_of(run: Run) -> dict[str, object]:
-    """Returns the versions, the machine, the commit, and how the run went."""
+    """The versions, the machine, the commit, and how the run went."""
     provenance: dict[str, object] = {**run.provenance()}
     if isinstance(packages := provenance.get("packages"), dict):
         listed = ", ".join(f"{name} {version}" for name, version in packages.items())
@@ -61,21 +56,15 @@ def provenance_of(run: Run) -> dict[str, object]:
 def _how_it_ran(run: Run) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
-    keys = [study.key for study in run.studies()]
-    trials, repeats = (
-        [row for table in run.in_parallel(of.trials, keys) for row in table.to_pylist()]
-        for of in (run, run.repeats)
-    )
-    statuses = Counter(row["status"] for row in trials).most_common()
-    ended = (f"{count:,} {names.get(status, status)}" for status, count in statuses)
+    tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
+    statuses = Counter(status for table in tables for status in table["status"].to_pylist())
+    ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
     told = {"trials": ", ".join(ended)}
     if run.is_compact:
         told["measurements"] = (
             "a compact run: all of the best trials and of repeats; of the others only those that "
             "the answers need"
         )
-    if (seconds := _seconds([*trials, *repeats])) is not None:
-        told["from the first trial to the last"] = in_time(seconds)
     if run.imported:
         return told
     stop = run.sweep()["stop"]
@@ -91,39 +80,14 @@ def _how_it_ran(run: Run) -> dict[str, str]:
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
 
 
-def _seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Returns the seconds from the start of the first of these trials to the end of the last; None
-    if no times are known. Trials that were trained together count one after another, each as long
-    as its share."""
-    timed = [row for row in rows if row["started"] is not None and row["seconds"] is not None]
-    timed.sort(key=lambda row: row["started"])
-    ends: dict[str, float] = {}
-    for row in timed:
-        begun, where = row["started"] - timed[0]["started"], row.get("where") or ""
-        if (row["width"] or 1) > 1:
-            begun = max(begun, ends.get(where, begun))
-        # Those since `started`.
-        ended = begun + row["seconds"] + row["evaluation_seconds"] - row["resumed_seconds"]
-        ends[where] = max(ended, ends.get(where, ended))
-    return max(ends.values(), default=None)
-
-
-def figures_of(runs: Asked) -> dict[tuple[str, str], go.Figure]:
-    """Returns all figures of the page, by workload and title."""
-    scales = scale_answers({name: run for name, (run, _) in runs.items()})
-    return all_figures(_panels(runs, {}), scales)
-
-
-def _panels(runs: Asked, asked: Mapping[str, object]) -> list[Panel]:
-    many = len(runs) > 1
-    sources = [
-        Source(run=run, rows=rows, label=name if many else "") for name, (run, rows) in runs.items()
-    ]
-    return panels_of(sources, settings_of([run for run, _ in runs.values()], asked))
+def figures_of(source: Source) -> dict[tuple[str, str], go.Figure]:
+    """All figures of the page of a run, by workload and title."""
+    panels = panels_of([source], settings_of([source.run], {}))
+    return all_figures(panels, scale_answers({"": source.run}))
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
-    """Returns the settings that were asked for, or else those in the first run's sweep file."""
+    """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     given = {key: value for key, value in asked.items() if value is not None}
     settings = Settings.of({**own, **given})

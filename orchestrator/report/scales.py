@@ -27,8 +27,7 @@ from orchestrator.report.style import (
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, holds_branches
 
 MOST_STUDIES = 300
-"""The most studies of a run whose best batch sizes the page shows; `orchestrate scale` shows
-all."""
+"""The most studies of a run whose best batch sizes the page, not the command, shows."""
 
 MOST_LINES, MOST_NAMED = 20, 8
 """The most curves in one figure, and in its legend."""
@@ -58,7 +57,7 @@ def frontier_for_page(run: Run, goals: Sequence[GoalOf]) -> list[FrontierRow]:
     return [] if not asked and scale_answers({"": run}) else frontier_of(run, goals)
 
 
-def best_batch_fold(found: ScaleAnswer, show: Show) -> str:
+def best_batch_fold(found: ScaleAnswer, show: Show, opened: bool) -> str:
     """Empty if too few batch sizes are known, as `laws_fold` is if there are no laws."""
     bests = [best for best in found.bests if len(best.points) >= ENOUGH_SIZES]
     inside = ""
@@ -68,7 +67,7 @@ def best_batch_fold(found: ScaleAnswer, show: Show) -> str:
     inside += table("Best batch sizes, with 90 % intervals.", HEADS, rows_of(bests))
     known = sum(not best.verdict for best in bests)
     said = f"Known for {known} of {len(bests)} workloads and recipes"
-    return fold("best-batch", "Best batch size", said, inside) if bests else ""
+    return fold("best-batch", "Best batch size", said, inside, opened) if bests else ""
 
 
 def _valleys(bests: Sequence[BestBatch]) -> go.Figure:
@@ -90,7 +89,7 @@ def _valleys(bests: Sequence[BestBatch]) -> go.Figure:
     return figure
 
 
-def laws_fold(laws: Sequence[Law], show: Show) -> str:
+def laws_fold(laws: Sequence[Law], show: Show, opened: bool) -> str:
     inside = ""
     for law in laws:
         first, *more = law_in_words(law)
@@ -98,7 +97,7 @@ def laws_fold(laws: Sequence[Law], show: Show) -> str:
         title += f" over {' and '.join(law.exponents)}"
         inside += show(_points(law), title, f"It goes {first}.", "") + bullets(more)
     said = f"{len(laws)} laws; {sum(bool(law.bent) for law in laws)} with an exponent that changes"
-    return fold("scales", "Data and model size", said, inside) if laws else ""
+    return fold("scales", "Data and model size", said, inside, opened) if laws else ""
 
 
 def _points(law: Law) -> go.Figure:

@@ -1,5 +1,4 @@
-"""What parts of the page are made of, as HTML: sections, folds and tables. All text that comes from
-a run is escaped."""
+"""What the page is made of, as HTML: sections, folds, tables. Text of a run is escaped."""
 
 from __future__ import annotations
 
@@ -30,13 +29,12 @@ Show = Callable[[go.Figure, str, str, str], str]
 
 
 def section(place: str, title: str, text: str) -> str:
-    """Returns a section; links reach it at `place`."""
+    """A section; links reach it at `place`."""
     return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
 
 
 def alone(title: str, make: Callable[[], str]) -> str:
-    """Returns what `make` returns. If it fails, returns a line that says so, since a mistake in one
-    part must not cost the others."""
+    """What `make` returns, or a line that says so: one part's mistake must not cost the others."""
     try:
         return make()
     except BadInput:
@@ -47,35 +45,34 @@ def alone(title: str, make: Callable[[], str]) -> str:
         return f'<p class="notice">{escape(line)}</p>'
 
 
-def fold(place: str, title: str, finding: str, text: str) -> str:
-    """Returns a section that opens on a click or when a link leads to it. Its line says what is
-    inside."""
+def fold(place: str, title: str, finding: str, text: str, opened: bool = False) -> str:
+    """A section that opens on a click or when a link leads to it. Its line says what is inside."""
     return (
-        f'<details class="fold" id="{place}"><summary><h3>{escape(title)}</h3>'
+        f'<details class="fold" id="{place}"{" open" * opened}><summary><h3>{escape(title)}</h3>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"
     )
 
 
 def contents(text: str) -> str:
-    """Returns links to the sections of the page."""
+    """Links to the sections of the page."""
     found = re.findall(r'<section id="([^"]+)"><h2>(.*?)</h2>', text)
     links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in found)
     return f'<nav aria-label="On this page"><ul>{links}</ul></nav>' if links else ""
 
 
 def lead(text: str) -> str:
-    """Returns a paragraph that explains; `text` is HTML."""
+    """A paragraph that explains; `text` is HTML."""
     return f'<p class="lead">{text}</p>'
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """Returns the lines as a list; it is empty if there are none."""
+    """The lines as a list; it is empty if there are none."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def cards(found: Iterable[tuple[str, str]]) -> str:
-    """Returns cards with a title and HTML each."""
+    """Cards with a title and HTML each."""
     inside = "".join(f"<div><dt>{escape(name)}</dt><dd>{html}</dd></div>" for name, html in found)
     return f'<dl class="cards">{inside}</dl>'
 
@@ -95,8 +92,8 @@ def provenance_section(provenance: Mapping[str, Any], sweep_file: str) -> str:
 
 
 def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Returns a table whose first column names the row; it is empty if there are no rows. If there
-    are too many rows, only the first are shown."""
+    """A table whose first column names the row; it is empty if there are no rows. If there are too
+    many rows, only the first are shown."""
     if not rows:
         return ""
     if len(rows) > MOST_ROWS:

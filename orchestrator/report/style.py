@@ -22,12 +22,11 @@ GUIDE = "#8A8A8A"
 """The colour of lines for comparison; it is visible on white and on black."""
 
 MOST_CURVES = 40
-"""The most batch sizes in one figure, including the smallest and the largest; more shades can't be
-told apart."""
+"""The most batch sizes in one figure; more shades can't be told apart."""
 
 
 def mark(number: int, colour: str = "") -> dict[str, Any]:
-    """Returns line and marker of the n-th of several curves."""
+    """Line and marker of the n-th of several curves."""
     colour = colour or COLOURS[number % len(COLOURS)]
     return {
         "line": {"color": colour, "width": 2.5},
@@ -36,13 +35,12 @@ def mark(number: int, colour: str = "") -> dict[str, Any]:
 
 
 def shades(count: int) -> list[str]:
-    """Returns colours in an order that is visible without a legend."""
+    """Colours in an order that is visible without a legend."""
     return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
 
 
 def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
-    """Returns batch sizes with their colours, from small (dark) to large (bright); if there are too
-    many, some of them."""
+    """Batch sizes, or some of too many, with their colours from small (dark) to large (bright)."""
     ordered = evenly(sorted({*sizes}), MOST_CURVES)
     return [*zip(ordered, shades(len(ordered)), strict=True)]
 
@@ -70,8 +68,7 @@ def add_line(
 
 
 def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, object]:
-    """Returns intervals about values; an interval without an end is drawn up to a factor of
-    1000."""
+    """Intervals about values; one without an end is drawn up to a factor of 1000."""
     up, down = [], []
     for one in (estimate or Estimate(value=0.0) for estimate in estimates):
         up.append(0.0 if one.high is None else min(one.high, 1000 * one.value) - one.value)
@@ -106,8 +103,7 @@ _TEMPLATE = go.layout.Template(
         "yaxis": _AXIS,
     }
 )
-"""Replaces plotly's template, which is larger than most figures. It is also quicker than styling
-each of a dozen axes."""
+"""Smaller than plotly's own template, and quicker than styling each of a dozen axes."""
 
 
 def styled(
@@ -135,7 +131,7 @@ def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
-    """Returns a logarithmic axis with ticks at powers of two, at most about `most` of them."""
+    """A logarithmic axis with ticks at powers of two, at most about `most` of them."""
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     stride = max(1, math.ceil((last - first) / most))
@@ -151,8 +147,7 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
-    """Returns a logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten
-    if there would be too many."""
+    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)
@@ -173,8 +168,8 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
 
 
 def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:
-    """Returns the axis of a goal's metric: errors and losses fall towards 0 and get a logarithmic
-    axis, accuracies grow towards 1 and get a linear one."""
+    """The axis of a goal's metric: errors and losses fall towards 0 and get a logarithmic axis,
+    accuracies grow towards 1 and get a linear one."""
     known = [value for value in values if math.isfinite(value)]
     if goal.direction == ">" or not known or min(known) <= 0:
         return {"type": "linear"}
@@ -182,7 +177,7 @@ def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """Returns at most so many items, from the first to the last at even distances."""
+    """At most so many items, from the first to the last at even distances."""
     if len(items) <= most:
         return [*items]
     return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
@@ -199,7 +194,7 @@ def rounded(number: float, digits: int = 4) -> float:
 
 
 def of_size(batch_size: int, name: str = "") -> str:
-    """Returns the first line of the text that appears on hovering: a name and a batch size."""
+    """The first line of the text that appears on hovering: a name and a batch size."""
     return f"<b>{safe(name)}{', ' * bool(name)}batch size {batch_size:,}</b><br>"
 
 

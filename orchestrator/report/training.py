@@ -29,8 +29,7 @@ MOST_POINTS = 160
 
 
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
-    """Maps each recipe to a metric of the best trial of each batch size, as far as it was
-    measured."""
+    """Recipe -> a metric of the best trial of each batch size, as far as it was measured."""
     asked = [(row.key, row.trial) for row in rows if row.trial is not None]
     found = run.in_parallel(lambda one: _curve(run, metric, *one), asked)
     return grouped((curve for curve in found if curve), lambda curve: curve.recipe)
@@ -48,12 +47,9 @@ def _curve(run: Run, metric: str, key: StudyKey, trial: int) -> Curve | None:
     many = len(step) > MOST_POINTS
     shown = np.unique(wanted[wanted < len(step)]) if many else np.arange(len(step))
     return Curve(
-        recipe=key.recipe,
-        batch_size=key.batch_size,
-        trial=trial,
-        steps=step[shown].tolist(),
+        recipe=key.recipe, batch_size=key.batch_size, trial=trial, steps=step[shown].tolist(),
         values=[rounded(each, 6) for each in value[shown].tolist()],
-    )
+    )  # fmt: skip
 
 
 def training_curves(panel: Panel, show: Show) -> str:

@@ -18,7 +18,7 @@ from orchestrator.report.style import evenly, rounded
 from orchestrator.results import Run, column_of, outcomes_of
 
 MOST_LISTED = 8000
-"""The most trials in the tables of a page; each takes about 80 bytes."""
+"""The most trials in the tables and figures of a page; each takes about 200 bytes there."""
 
 Tables = Mapping[StudyKey, pa.Table]
 """The outcomes of each study's trials."""
@@ -27,11 +27,6 @@ Tables = Mapping[StudyKey, pa.Table]
 def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
     tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), studies)
     return {study.key: table for study, table in zip(studies, tables, strict=True)}
-
-
-def reached(table: pa.Table) -> int:
-    """Returns the number of trials that reached the goal."""
-    return len(table) - int(table["steps_to_goal"].null_count)
 
 
 def best_and_others(table: pa.Table, most: int) -> pa.Table:
@@ -48,26 +43,30 @@ def best_and_others(table: pa.Table, most: int) -> pa.Table:
 
 
 def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
-    """Returns the trials of one recipe, at most so many of each study."""
+    """The trials of one recipe, at most so many of each study."""
     rows: list[dict[str, Any]] = []
     for study in studies:
         ordered = best_and_others(tables[study.key], most).sort_by(
             [("steps_to_goal", "ascending"), ("trial", "ascending")]
         )
         rows += [{"batch_size": study.batch_size, **row} for row in ordered.to_pylist()]
-    mine = [tables[study.key] for study in studies]
-    return Listed(rows=rows, total=sum(map(len, mine)), reached=sum(map(reached, mine)))
+    counts = {
+        study.batch_size: (len(table) - int(table["steps_to_goal"].null_count), len(table))
+        for study in studies
+        for table in [tables[study.key]]
+    }
+    return Listed(rows=rows, counts=counts)
 
 
 def table_of_trials(panel: Panel, show: Show) -> str:
-    """Returns an empty table; the page fills it and sorts it by the column that is clicked."""
+    """An empty table; the page fills it and sorts it by the column that is clicked."""
     listed = panel.listed
     columns = _columns(listed, panel.goal.metric)
     count, total = len(columns["Recipe"]), sum(one.total for one in listed.values())
     if not count:
         return ""
     name = f"trials-{crc32(f'{panel.workload} {panel.goal}'.encode()):x}"
-    caption = f"All {total:,} trials." if count == total else (
+    caption = f"All trials: {total:,}." if count == total else (
         f"{count:,} of {total:,} trials: of each study those that reached the goal in the fewest "
         f"steps, and an even sample of the others."
     )  # fmt: skip

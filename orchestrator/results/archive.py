@@ -30,7 +30,6 @@ from orchestrator.records import BadInput, Study, StudyKey, cut, escaped
 from orchestrator.results.archive_documents import (
     LAYOUT,
     OURS,
-    named_metrics,
     own_study,
     published_study,
     read_document,
@@ -78,12 +77,10 @@ def import_archive(
     """Makes `run` from the archive in `source` and returns the parts that could not be used. If it
     was killed, a second call continues with the missing studies. `progress` is called with the
     number of studies that are done and the total."""
-    if run.exists:
-        raise BadInput(f"{run.place} is a run already: give another --out.", code="exists")
     problems: list[Problem] = []
     known = _known_studies(source, problems)
+    refuse_run(run)
     studies = []
-    run.check_writable()
     with run.locked():
         jobs = [(run.place, source, folder, study) for folder, study in known]
         for done, (study, its_problems) in enumerate(in_parallel(_import_study, jobs), start=1):
@@ -92,13 +89,24 @@ def import_archive(
             progress(done, len(jobs))
         if not studies:
             raise _no_study(source, problems)
-        lines = "".join(f"{problem}\n" for problem in problems)
-        (run.place / "problems.txt").write_text(lines)
-        name = escaped(source.resolve().name)
-        run.create(
-            {"name": name, "imported": True}, studies, {**provenance(), "imported from": name}
-        )
+        complete(run, escaped(source.resolve().name), studies, problems)
     return problems
+
+
+def refuse_run(run: Run) -> None:
+    """Raises `BadInput` if nothing can be imported as this run."""
+    if run.exists:
+        raise BadInput(f"{run.place} is a run already: give another --out.", code="exists")
+    run.check_writable()
+
+
+def complete(
+    run: Run, name: str, studies: Sequence[Study], problems: Sequence[Problem], **more: Any
+) -> None:
+    """Makes a run of imported studies, which are written. Its sweep holds `more`."""
+    (run.place / "problems.txt").write_text("".join(f"{each}\n" for each in problems))
+    sweep = {"name": name, "imported": True, **more}
+    run.create(sweep, studies, {**provenance(), "imported from": name})
 
 
 def _no_study(source: Path, problems: Sequence[Problem]) -> BadInput:
@@ -147,7 +155,7 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
         try:
             place, study = _read_study(folder, source, problems)
         except Exception as error:
-            problems.append(Problem.at(folder, source, _reason(error)))
+            problems.append(Problem.at(folder, source, reason_of(error)))
             continue
         other = folders.setdefault(study.key, folder)
         if other == folder:
@@ -206,7 +214,7 @@ def _read_study(folder: Path, source: Path, problems: list[Problem]) -> tuple[in
         if OURS in document:
             return own_study(document[OURS])
     except (OSError, ValueError) as error:
-        flaws.append(f"{OURS}: {_reason(error)}" if document else _reason(error))
+        flaws.append(f"{OURS}: {reason_of(error)}" if document else reason_of(error))
     try:
         return 0, published_study(folder.relative_to(source).parts, document, flaws)
     finally:
@@ -218,16 +226,9 @@ def _note(path: str | Path, source: Path, flaws: Sequence[str], problems: list[P
         problems.append(Problem.at(path, source, "; ".join(flaws)))
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return reason_of(error)
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-
-
 def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, list[Problem]]:
-    """Brings a study into the run, unless the run holds it already. Returns the study with the
-    number of its trials that count, or None if it couldn't be read, and the problems, which are
-    stored with the trials."""
+    """Brings a study into the run, unless it is there. Returns it with the number of its trials
+    that count, or None, and the problems, which are stored with the trials."""
     place, source, folder, study = job
     run = Run(place)
     if run.holds(study.key):
@@ -242,7 +243,7 @@ def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, l
         except OSError:
             raise  # an error of the run's disk, for which no study may be left out
         except Exception as error:
-            return None, [*problems, Problem.at(folder, source, _reason(error))]
+            return None, [*problems, Problem.at(folder, source, reason_of(error))]
     if not study.trials:
         counted = pc.sum(pc.equal(trials["archive_status"], "COMPLETE")).as_py()
         study = replace(study, trials=counted or 0)
@@ -267,16 +268,14 @@ def _read_trials(
             document = read_document(f"{place}/metadata.json")
             row = trial_row(document, os.path.basename(place), study, flaws)
         except (OSError, ValueError) as error:
-            problems.append(Problem.at(f"{place}/metadata.json", source, _reason(error)))
+            problems.append(Problem.at(f"{place}/metadata.json", source, reason_of(error)))
             continue
         _note(f"{place}/metadata.json", source, flaws, problems)
         if row["trial"] in rows:
             problems.append(Problem.at(place, source, f"trial {row['trial']} is there twice"))
             continue
         rows[row["trial"]], files[row["trial"]] = row, f"{place}/measurements.csv"
-    curves, lost = read_curves(
-        {index: files[index] for index in sorted(files)}, named_metrics(f"{folder}/study.json")
-    )
+    curves, lost = read_curves(dict(sorted(files.items())))
     problems += [Problem.at(files[index], source, flaw) for index, flaw in lost.items()]
     for row in rows.values():
         if row["steps"] is None:

@@ -33,7 +33,7 @@ from orchestrator.records import (
     shown,
 )
 from orchestrator.results.curve_files import content_of
-from orchestrator.results.tables import TRIALS, is_metric
+from orchestrator.results.tables import TRIALS
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
 """Names of the nested folders that lead to a study, below any number of groups."""
@@ -103,17 +103,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
-def named_metrics(path: str) -> frozenset[str]:
-    """The metrics that our exports name in study.json, since theirs need no slash."""
-    try:
-        listed = read_document(path).get("metrics")
-    except (OSError, ValueError):
-        return frozenset()
-    listed = listed if isinstance(listed, list) else []
-    names = [name for name in listed if isinstance(name, str) and len(name) <= MOST_LETTERS]
-    return frozenset(name for name in names if name.isprintable() and is_metric(name))
-
-
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:
     """The study whose folder has the path `parts` within the archive."""
     if len(parts) < len(LAYOUT) or not re.fullmatch("[0-9]{1,18}", parts[-1]):
@@ -128,19 +117,13 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
     except ValueError as error:
         flaws.append(str(error))
     return Study(
-        workload=_name("workload", "/".join(workload)),
-        recipe=_name("optimizer", optimizer),
-        optimizer=optimizer,
-        batch_size=size,
-        goals=(),
-        budget_steps=steps,
+        workload=_name("workload", "/".join(workload)), recipe=_name("optimizer", optimizer),
+        optimizer=optimizer, batch_size=size, goals=(), budget_steps=steps,
         grid=EvaluationGrid(spacing=0, min_gap=1),
-        space=_space(document.get("parameter_configs"), flaws),
-        trials=0,
+        space=_space(document.get("parameter_configs"), flaws), trials=0,
         train_size=int(subset[1]) if subset else TRAIN_SIZES.get(workload[-2]),
-        stop_at_goal=bool(document.get("early_stopping")),
-        stop_dominated=False,
-    )
+        stop_at_goal=bool(document.get("early_stopping")), stop_dominated=False,
+    )  # fmt: skip
 
 
 def own_study(document: Any) -> tuple[int, Study]:

@@ -17,7 +17,7 @@ from orchestrator.results.archive_documents import OURS, SCALES
 from orchestrator.results.compact import refuse_compact
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.store import Run
-from orchestrator.results.tables import is_metric, of_trial
+from orchestrator.results.tables import of_trial
 
 STATUS_OUT: dict[Status, str] = {
     "reached": "COMPLETE",
@@ -71,7 +71,6 @@ def _export_study(job: tuple[Run, Study, int, Path]) -> None:
         "early_stopping": study.stop_at_goal,
         "train_steps": study.budget_steps,
         "parameter_configs": _parameter_configs(study.space),
-        "metrics": [name for name in measurements.column_names if is_metric(name)],
     }
     foreign = "archive_status" in trials.column_names
     if not foreign:

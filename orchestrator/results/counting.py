@@ -124,13 +124,11 @@ class Counted:
         while begin < end:
             opened, known = indices[begin:end], set(indices[:end])
             step = min((step for step, index in firsts if index in known), default=None)
-            counted += sum(not self._diverged_before(step, index) for index in opened)
+            for place in (self.places[index] for index in opened):
+                before = step is None or self._steps[place] < step
+                counted += not (before and self._statuses[place] == "diverged")
             begin, end = end, min(end + max(trials - counted, 0), len(indices))
         self.places = {index: self.places[index] for index in indices[:end]}
-
-    def _diverged_before(self, step: int | None, index: int) -> bool:
-        place = self.places[index]
-        return self._statuses[place] == "diverged" and (step is None or self._steps[place] < step)
 
     def next_steps(self) -> list[tuple[int, int]]:
         """(step, index) of the next possible measurement of each trial that stopped early."""

@@ -14,7 +14,7 @@ import math
 import os
 import stat
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import ArrayLike
 
 from orchestrator.records import MANY, shown
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import as_number, is_metric, numbers
 
 MOST_BYTES = 32 * 2**20
 """Largest size of a file: about 300,000 measurements of six metrics. A file with flaws is read cell
@@ -43,14 +43,12 @@ MOST_VALUES = 2**25
 """Largest number of values of a study in memory: 30 times the average of a published study."""
 
 
-def read_curves(
-    files: Mapping[int, str], known: Collection[str] = ()
-) -> tuple[pa.Table, dict[int, str]]:
-    """The measurements of all trials in order, and trial -> what was wrong with its file. `known`
-    are metrics whose names need no slash. Raises ValueError if they would take too much memory."""
+def read_curves(files: Mapping[int, str]) -> tuple[pa.Table, dict[int, str]]:
+    """The measurements of all trials in order, and trial -> what was wrong with its file. Raises
+    ValueError if they would take too much memory."""
     tables, columns, rows = [_with_trial([], _no_curve())], set[str](), 0
     flaws: dict[int, str] = {}
-    for table in _parsed(files, known, flaws):
+    for table in _parsed(files, flaws):
         tables.append(table)
         columns.update(table.column_names)
         rows += len(table)
@@ -66,19 +64,17 @@ def read_curves(
     return curves, dict(sorted(flaws.items()))
 
 
-def _parsed(
-    files: Mapping[int, str], known: Collection[str], flaws: dict[int, str]
-) -> Iterator[pa.Table]:
+def _parsed(files: Mapping[int, str], flaws: dict[int, str]) -> Iterator[pa.Table]:
     """Yields measurements. Files with the same columns are parsed as one, because starting the
     parser takes most of the time of a small file."""
     for header, bodies in _alike(files, flaws):
-        if (together := _read_alike(header, bodies, known)) is not None:
+        if (together := _read_alike(header, bodies)) is not None:
             yield together
             continue
         for index, body in bodies:
-            curve = _read_alike(header, [(index, body)], known)
+            curve = _read_alike(header, [(index, body)])
             if curve is None:
-                curve, its_flaws = _read_cells(header + b"\n" + body, known)
+                curve, its_flaws = _read_cells(header + b"\n" + body)
                 curve = _with_trial(np.full(len(curve), index), curve)
                 if its_flaws:
                     flaws[index] = "; ".join(its_flaws)
@@ -127,8 +123,10 @@ def content_of(path: str, most_bytes: int) -> bytes:
         os.close(file)
 
 
-def reason_of(error: OSError) -> str:
+def reason_of(error: Exception) -> str:
     """The reason why a file or folder can't be read, as the end of a sentence about it."""
+    if not isinstance(error, OSError):
+        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
     if isinstance(error, FileNotFoundError):
         return "is missing"
     if error.errno == errno.ELOOP:
@@ -136,11 +134,9 @@ def reason_of(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _read_alike(
-    header: bytes, bodies: Sequence[tuple[int, bytes]], known: Collection[str]
-) -> pa.Table | None:
+def _read_alike(header: bytes, bodies: Sequence[tuple[int, bytes]]) -> pa.Table | None:
     """Parses many files as one; None if one of them has to be read by itself."""
-    names = _plain_names(header, known)
+    names = _plain_names(header)
     if names is None:
         return None
     ended = [body if body.endswith(b"\n") or not body else body + b"\n" for _, body in bodies]
@@ -155,7 +151,7 @@ def _with_trial(trial: ArrayLike, curve: pa.Table) -> pa.Table:
     return curve.add_column(0, "trial", pa.array(np.asarray(trial, np.int32)))
 
 
-def _plain_names(header: bytes, known: Collection[str]) -> list[str] | None:
+def _plain_names(header: bytes) -> list[str] | None:
     """The columns of a file; None unless each holds numbers of a known kind and one is `step`."""
     if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
         return None
@@ -163,7 +159,7 @@ def _plain_names(header: bytes, known: Collection[str]) -> list[str] | None:
         names = header.decode().split(",")
     except UnicodeDecodeError:
         return None
-    plain = "step" in names and len(set(names)) == len(names) == len(_used(names, known))
+    plain = "step" in names and len(set(names)) == len(names) == len(_used(names))
     return names if plain and len(names) <= MOST_COLUMNS else None
 
 
@@ -186,25 +182,21 @@ def _parse(content: bytes, names: Sequence[str]) -> pa.Table | None:
     return table.select(["step", *(name for name in names if name != "step")])
 
 
-def _read_cells(content: bytes, known: Collection[str]) -> tuple[pa.Table, list[str]]:
-    """The measurements in a file with flaws, in their order, and what could not be used: every cell
-    that is a number is."""
+def _read_cells(content: bytes) -> tuple[pa.Table, list[str]]:
+    """The measurements in a file with flaws, in their order, and which cells are no numbers."""
     lines, flaws = csv.reader(_lines_of(content)), list[str]()
     try:
         header = next(lines, [])
-        places = _places(header, known, flaws)
+        places = _places(header, flaws)
         return _read_rows(lines, places, len(header), flaws), flaws
     except (csv.Error, ValueError) as error:
         return _no_curve(), [str(error)]
 
 
-def _used(names: Iterable[str], known: Collection[str]) -> list[str]:
-    """The columns among `names` that hold what is known, or a metric."""
-    return [
-        name
-        for name in names
-        if name in ("step", "seconds") or name in known or ("/" in name and name.isprintable())
-    ]
+def _used(names: Iterable[str]) -> list[str]:
+    """The columns among `names` that are known, or can be a metric."""
+    ours = ("step", "seconds")
+    return [n for n in names if n in ours or (n and n.isprintable() and is_metric(n))]
 
 
 def _no_curve() -> pa.Table:
@@ -220,7 +212,7 @@ def _lines_of(content: bytes) -> Iterator[str]:
         yield line
 
 
-def _places(names: Sequence[str], known: Collection[str], flaws: list[str]) -> dict[str, int]:
+def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
     """Column -> its place in a row, for the columns that are used."""
     if not names:
         raise ValueError("is empty")
@@ -229,12 +221,13 @@ def _places(names: Sequence[str], known: Collection[str], flaws: list[str]) -> d
     places: dict[str, int] = {}
     for place, name in enumerate(names):
         places.setdefault(name, place)
-    used = dict.fromkeys(_used(places, known))
+    used = dict.fromkeys(_used(places))
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
     if unused := [name for at, name in enumerate(names) if name not in used or at != places[name]]:
-        why = "whose names are not split/metric or are there twice"
-        flaws.append(f"columns are left out {why}: {shown(unused)}")
+        flaws.append(
+            f"columns that are no metric, or are there twice, are left out: {shown(unused)}"
+        )
     return {name: places[name] for name in used}
 
 
@@ -243,30 +236,23 @@ def _read_rows(
 ) -> pa.Table:
     columns, junk, lost = {name: array("d") for name in places}, 0, 0
     for row in filter(None, lines):
-        step = _number(row[places["step"]]) if len(row) > places["step"] else None
+        step = as_number(row[places["step"]]) if len(row) > places["step"] else None
         if step is None or not step.is_integer() or not 0 <= step <= MANY:
             lost += 1
             continue
         for name, place in places.items():
             cell = row[place] if place < len(row) else ""
-            number = _number(cell)
-            junk += number is None and bool(cell.strip())
-            columns[name].append(math.nan if number is None else number)
+            value = as_number(cell)
+            junk += value is None and bool(cell.strip())
+            columns[name].append(math.nan if value is None else value)
         junk += len(row) > width
     if lost:
-        flaws.append(f"{lost} rows have a step that is no whole number from 0 to {MANY:,}")
+        flaws.append(f"rows whose step is no whole number from 0 to {MANY:,}: {lost}")
     if junk:
-        flaws.append(f"{junk} cells are not numbers")
+        flaws.append(f"cells that are no numbers: {junk}")
     steps = pa.array(np.asarray(columns.pop("step"), np.int64))
     values = {n: pa.array(np.asarray(c), from_pandas=True) for n, c in columns.items()}
     return pa.table({"step": steps, **values})
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None
 
 
 def write_curve(path: str, curve: pa.Table) -> None:

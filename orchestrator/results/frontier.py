@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -34,20 +34,13 @@ from orchestrator.records import (
 from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
 from orchestrator.results.counting import (
     Counted,
-    Reached,
     Within,
     columns,
     first_steps,
     has_finished,
     reached,
 )
-from orchestrator.results.remarks import (
-    best_short_of,
-    near_ends,
-    of_study,
-    starved,
-    still_warming,
-)
+from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
 from orchestrator.results.repeats import Repeats, repeats_of
 from orchestrator.results.store import Run, refuse_branches
 from orchestrator.results.tables import is_metric, numbers
@@ -108,9 +101,8 @@ class FrontierRow:
     no other trial can still come before them. They are at least the best `Study.keep` trials once
     the study has finished and so many passed the goal."""
     searched: int | None = None
-    """Number of metaparameters that a design of points varied. None if a sampler, a list of points
-    or a range that was widened during the search chose the points, so that they are no even sample
-    of the space."""
+    """Number of metaparameters that a design varied. None if something else chose the points, so
+    that they are no even sample of the space."""
     train_size: int | None = None
     """Number of examples of the training set, which no batch exceeds. None if not known."""
     repeats: Repeats | None = None
@@ -271,7 +263,13 @@ def _row(
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
     as_searched = trained_here and goal in study.goals and first is last is None
-    open_at = _open_at(counted, crossed, found, last)
+    # (step, index) at which each trial that was ended early without having crossed the goal might
+    # have reached it: at its next measurement, or where the run begins that it ended in.
+    open_at = sorted(
+        (found.begun.get(index, upcoming), index)
+        for upcoming, index in counted.next_steps()
+        if index not in crossed and (last is None or upcoming <= last)
+    )
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
     repeated = [index for _, index in certain[: study.repeat_best]]
@@ -279,10 +277,8 @@ def _row(
         repeated = [best[1] if best else 0]
     searched = sum(isinstance(entry, Range | Choice) for entry in study.space.values())
     row = FrontierRow(
-        workload=study.workload,
-        recipe=study.recipe,
+        **asdict(study.key),
         optimizer=study.optimizer,
-        batch_size=study.batch_size,
         batch_schedule=study.batch_schedule,
         goal=str(goal),
         within=None if within is None else str(within),
@@ -323,19 +319,6 @@ def _row(
         places = [counted.places[chosen]]
     more = near_ends(study, trials, places) + still_warming(study, params, won.steps_answered)
     return replace(won, warnings=row.warnings + more)
-
-
-def _open_at(
-    counted: Counted, crossed: Collection[int], found: Reached, last: int | None
-) -> list[tuple[int, int]]:
-    """(step, index) at which each trial that was ended early without having `crossed` the goal
-    might have reached it at its next possible measurement, up to step `last`: there, or where the
-    run of measurements begins that it ended in."""
-    return sorted(
-        (found.begun.get(index, step), index)
-        for step, index in counted.next_steps()
-        if index not in crossed and (last is None or step <= last)
-    )
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:

@@ -39,17 +39,16 @@ def noise_courses(
         for study in studies
         if (study.extras.noise_scale != "never" or study.program) and study.key in winners
     ]
-    found = run.in_parallel(lambda study: _courses(run, study, winners[study.key]), asked)
-    return {
-        study.key: courses for study, courses in zip(asked, found, strict=True) if courses.plain
-    }
 
+    def courses(study: Study) -> NoiseCourses:
+        trial, measured = winners[study.key], run.repeats.measurements(study.key).to_pylist()
+        rows = [row for row in measured if row["trial"] == trial]
+        if study.extras.noise_scale == "always" or study.program:
+            rows += run.curve(study.key, trial).to_pylist()
+        return courses_of(rows, study.batch_size)
 
-def _courses(run: Run, study: Study, trial: int) -> NoiseCourses:
-    rows = [row for row in run.repeats.measurements(study.key).to_pylist() if row["trial"] == trial]
-    if study.extras.noise_scale == "always" or study.program:
-        rows += run.curve(study.key, trial).to_pylist()
-    return courses_of(rows, study.batch_size)
+    found = zip(asked, run.in_parallel(courses, asked), strict=True)
+    return {study.key: courses for study, courses in found if courses.plain}
 
 
 def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:

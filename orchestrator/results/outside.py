@@ -38,12 +38,11 @@ from orchestrator.records import (
 )
 from orchestrator.records.ranges import LARGEST, SMALLEST
 from orchestrator.records.studies import WIDEST_SPACING
-from orchestrator.results.archive import IMPORTED_TRIALS, Problem
+from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, refuse_run
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
-from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Run
-from orchestrator.results.tables import REPEAT
+from orchestrator.results.tables import REPEAT, as_number
 
 COMPLETE = ("finished", "complete", "completed", "exhausted", "reached", "success", "done", "ok")
 """What sources write of a run that came to its end."""
@@ -85,10 +84,10 @@ Points = dict[str, dict[Any, _Training]]
 
 def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
-    if run.exists:
-        raise BadInput(f"{run.place} is a run already: give another --out.", code="exists")
+    if not rows.table.num_columns:
+        raise _useless(rows, "column")
     check(meaning, rows.table.column_names)
-    run.check_writable()
+    refuse_run(run)
     with run.locked():
         runs = _Runs(rows, meaning)
         points = runs.points()
@@ -98,23 +97,22 @@ def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
             for key in sorted(points)
         ]
         rows.problems.extend(
-            Problem(path=escaped(rows.name), reason=escaped(f"{number:,} {what}"))
+            Problem(path=escaped(rows.name), reason=escaped(f"{what}: {number:,}"))
             for what, number in runs.counted.items()
             if number
         )
         if not studies:
-            first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
-            raise BadInput(f"{rows.name} holds no run that can be used.{first}", code="no-study")
-        (run.place / "problems.txt").write_text("".join(f"{each}\n" for each in rows.problems))
+            raise _useless(rows, "run")
         told = {"mapping": meaning.document(), "scales": runs.scales}
-        run.create(
-            {"name": rows.name, "imported": True, **told},
-            studies,
-            {**provenance(), "imported from": rows.name},
-        )
+        complete(run, rows.name, studies, rows.problems, **told)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
+
+
+def _useless(rows: Rows, what: str) -> BadInput:
+    first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
+    return BadInput(f"{rows.name} holds no {what} that can be used.{first}", code="no-study")
 
 
 class _Runs:
@@ -165,7 +163,7 @@ class _Runs:
         values = {name: self._of_runs(name) for name in named}
         for name, firsts in values.items():
             lasts = self._of_runs(name, last=True)
-            told = f"runs in which {name!r} changes; its first value counts"
+            told = f"runs in which {name!r} changes, whose first value counts"
             self.counted[told] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
         found: list[_Training | None] = []
         for number, word in enumerate(self._of_runs(meaning.status, last=True)):
@@ -179,7 +177,7 @@ class _Runs:
                     status=str(word or "").lower(),
                 )
             except ValueError as error:
-                self.counted[f"runs are left out: {error}"] += 1
+                self.counted[f"runs that are left out, since {error}"] += 1
                 training = None
             found.append(training)
         return found
@@ -223,7 +221,7 @@ class _Runs:
         measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
         used = measured & ~np.isnan(size)[run]
         right = (amount >= 0) & (amount <= MANY) & (amount == np.floor(amount))
-        told = f"rows have no usable step: it must be a whole number from 0 to {MANY:,}"
+        told = f"rows whose step is no whole number from 0 to {MANY:,}"
         self.counted[told] += int(np.sum(used & ~right))
         used &= right
         if meaning.seconds:
@@ -239,7 +237,7 @@ class _Runs:
                 if name != "seconds":
                     twice |= np.add.reduceat(column.is_valid().to_numpy(), begins[:-1]) > 1
                 columns[name] = _one_of_each(column, begins, last=False)
-            self.counted["steps are there twice; the first value counts"] += int(twice.sum())
+            self.counted["steps that are there twice, whose first value counts"] += int(twice.sum())
             run, amount = run[new], amount[new]
         self._step = amount.astype(np.int64)
         self._begins = np.searchsorted(run, np.arange(len(size) + 1))
@@ -264,13 +262,13 @@ class _Runs:
         found: dict[StudyKey, Points] = {}
         for training in filter(None, self.trainings):
             if not len(self.steps(training)):
-                self.counted["runs have no measurements"] += 1
+                self.counted["runs without measurements"] += 1
                 continue
             name = json.dumps(training.params, sort_keys=True)
             point = found.setdefault(training.key, {}).setdefault(name, {})
             seed = training.seed if self.meaning.seed else training.number
             if seed in point:
-                told = "runs have the point and the seed of another: the longest counts"
+                told = "runs with the point and the seed of another, of which the longest counts"
                 self.counted[told] += 1
             if seed not in point or self.steps(training)[-1] > self.steps(point[seed])[-1]:
                 point[seed] = training
@@ -315,15 +313,15 @@ class _Runs:
         steps = self.steps(training)
         gaps = np.diff(steps)
         # Steps may be equally far apart or farther and farther, but a run's last may come sooner.
-        self.counted["runs have uneven steps"] += bool((gaps[1:-1] + 1 < 0.75 * gaps[:-2]).any())
-        self.counted["runs crashed"] += training.status in CRASHED
+        self.counted["runs with uneven steps"] += bool((gaps[1:-1] + 1 < 0.75 * gaps[:-2]).any())
+        self.counted["runs that crashed"] += training.status in CRASHED
         if self._diverged[training.number]:
-            self.counted["runs diverged"] += 1
+            self.counted["runs that diverged"] += 1
             return "diverged"
         gap, missing = int(gaps[-1]) if len(gaps) else 0, budget - int(steps[-1])
         if missing <= 0 or missing < gap or (missing == gap and training.status in COMPLETE):
             return "exhausted"
-        self.counted["runs ended before the longest of their study"] += 1
+        self.counted["runs that ended before the longest of their study"] += 1
         return "paused"
 
 
@@ -410,10 +408,7 @@ def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
 
 def _float(value: Any) -> float:
     """NaN for what is no number."""
-    try:
-        return math.nan if value is None else float(value)
-    except (ValueError, OverflowError):
-        return math.nan
+    return math.nan if (found := as_number(value)) is None else found
 
 
 def _is_setting(value: Any) -> bool:

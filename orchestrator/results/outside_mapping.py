@@ -246,8 +246,7 @@ def _step_of_data(
 def _kind(
     table: pa.Table, name: str, fixed: Sequence[str], settings: Collection[str] | None
 ) -> str | None:
-    """Tells metaparameters from metrics, and both from names of runs. `fixed` are columns that are
-    the same in all rows of a run."""
+    """Tells metaparameters, metrics and names of runs apart. `fixed` are the same in a run."""
     plain, column, number = _plain(name), table[name], _is_number(table, name)
     if column.null_count == len(column):
         return None

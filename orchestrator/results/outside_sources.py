@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from orchestrator.results.archive_documents import MOST_LETTERS
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
 from orchestrator.results.outside_mapping import has_step
+from orchestrator.results.tables import as_number
 
 MOST_BYTES = 2**33
 """Largest size of a table as a file: 20 times as much as 10 million rows take."""
@@ -54,8 +54,7 @@ Runs = dict[str, tuple[Row, list[Row]]]
 
 
 def is_archive(source: str) -> bool:
-    """Whether a source is a folder in the layout of published measurements, or holds nothing that
-    is known."""
+    """Whether a source is a folder in the published layout, or holds nothing known."""
     found = False
     for folder, _, files in os.walk(source):
         if {"study.json", "metadata.json", "measurements.csv"} & {*files}:
@@ -118,7 +117,7 @@ def _csv(source: Path | bytes, told: list[str]) -> pa.Table:
     parse = pa_csv.ParseOptions(invalid_row_handler=skip)
     table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
-        told.append(f"{len(lost):,} rows have other columns than the first")
+        told.append(f"rows with other columns than the first: {len(lost):,}")
     return table
 
 
@@ -142,7 +141,7 @@ def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
         except (ValueError, AttributeError, RecursionError):
             lost += bool(line.strip())
     if lost:
-        told.append(f"{lost:,} rows are no JSON objects")
+        told.append(f"rows that are no JSON objects: {lost:,}")
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Row:
@@ -195,7 +194,7 @@ def _usable(table: pa.Table, told: list[str]) -> pa.Table:
         elif (found := _plain(column)) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
         elif lost := found.null_count - column.null_count:
-            columns[title], reason = found, f"has {lost:,} cells that are no numbers"
+            columns[title], reason = found, f"has cells that are no numbers: {lost:,}"
         else:
             columns[title] = found
             continue
@@ -221,7 +220,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
 def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as numbers, such as 1e-3 in YAML, if nine in ten different ones are numbers."""
     texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    values = pa.array([_number(text) for text in texts], pa.float64())
+    values = pa.array([as_number(text) for text in texts], pa.float64())
     if not texts or values.null_count > 0.1 * len(texts):
         return column
     return pa.chunked_array([values.take(chunk.indices) for chunk in column.chunks])
@@ -249,7 +248,7 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
                 settings |= _named_in(Path(place)) | _config_beside(path, told)
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
             except (OSError, ValueError, pa.ArrowException) as error:
-                told.append(reason_of(error) if isinstance(error, OSError) else str(error))
+                told.append(reason_of(error))
             problems += [Problem.at(path, folder, each) for each in told]
     return found
 
@@ -343,12 +342,3 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     return Rows(
         name=name, table=table, settings=frozenset(settings.column_names), problems=problems
     )
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
-    except (TypeError, ValueError):
-        return None

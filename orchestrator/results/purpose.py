@@ -24,7 +24,6 @@ from orchestrator.records import (
     Stage,
     Study,
     StudyKey,
-    When,
     unreadable,
 )
 
@@ -189,11 +188,8 @@ def study_from(entry: Mapping[str, Any]) -> Study:
 def _space_entry(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    parts = {**value, "when": _when(value["when"])}
+    when = value["when"] and {name: tuple(values) for name, values in value["when"].items()}
+    parts = {**value, "when": when}
     if "options" in value:
         return Choice(**{**parts, "options": tuple(value["options"])})
     return Range(**{**parts, "limits": tuple(value["limits"])})
-
-
-def _when(when: Mapping[str, Any] | None) -> When | None:
-    return None if when is None else {name: tuple(values) for name, values in when.items()}

@@ -46,8 +46,7 @@ class Repeats:
     steps: tuple[int, ...] = ()
     """Steps to goal of each repeat that reached it, fewest first."""
     medians: tuple[tuple[int, float], ...] = ()
-    """(trial, median steps of all its repeats) of each point that was repeated, as far as at least
-    half of them reached the goal."""
+    """(trial, median steps of all its repeats) of each repeated point that has a median."""
     lost: int | None = None
     """How many of those that reached the goal lost it again before it had held for `HELD_FOR`
     measurements; None if they did not all stay to show it."""
@@ -64,7 +63,10 @@ def repeats_of(
     before it could pass this goal."""
     of_trials = {}
     for trial in trials:
-        draws = dict(_draws(run, study, goal, trial, last))
+        draws = {}  # None for a repeat that was ended before it could pass the goal
+        for number, row, (of, step, value) in _curves(run, study, goal, trial):
+            within = value if last is None else np.where(step <= last, value, math.nan)
+            draws[number] = _draw(study, goal, row, (of, step, within), last)
         if draws and all(draw is not None for draw in draws.values()):
             of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
     if not of_trials:
@@ -95,8 +97,7 @@ def repeats_of(
 def _held(
     run: Run, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
 ) -> dict[int, Draw] | None:
-    """The draws of the same repeats for the goal that holds. None unless each stayed as long as
-    `Trial.stays` asks for."""
+    """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
     found: dict[int, Draw] = {}
     for number, row, (of, step, value) in _curves(run, study, goal, trial):
         if number in draws_of:
@@ -114,8 +115,7 @@ def _held(
 
 
 def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
-    """The trial whose repeats up to number `last` have the lowest median; the first one of equal
-    ones."""
+    """The trial, the first of equal ones, with the lowest median of repeats up to `last`."""
     medians = {}
     for trial, draws in of_trials.items():
         if steps := sorted(step for number, (step, _) in draws.items() if number <= last):
@@ -132,32 +132,18 @@ def repeats_from(
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     median = _median(draws)
     return Repeats(
-        trial=trial,
-        params=params,
-        count=len(steps),
-        reached=sum(map(math.isfinite, steps)),
+        trial=trial, params=params, count=len(steps), reached=sum(map(math.isfinite, steps)),
         median=median if math.isfinite(median) else None,
         low=int(steps[low]) if math.isfinite(steps[low]) else None,
-        high=int(steps[high]) if math.isfinite(steps[high]) else None,
-        confidence=confidence,
+        high=int(steps[high]) if math.isfinite(steps[high]) else None, confidence=confidence,
         resolution=max(resolution for _, resolution in middle),
         steps=tuple(int(step) for step in steps if math.isfinite(step)),
-    )
+    )  # fmt: skip
 
 
 def _median(draws: Sequence[Draw]) -> float:
     steps = sorted(step for step, _ in draws)
     return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
-
-
-def _draws(
-    run: Run, study: Study, goal: Goal, trial: int, last: int | None
-) -> Iterator[tuple[int, Draw | None]]:
-    """Yields the number of each repeat of a point that did not fail, 0 for the trial itself, and
-    its draw. The draw is None if the repeat was ended before it could pass the goal."""
-    for number, row, (of, step, value) in _curves(run, study, goal, trial):
-        within = value if last is None else np.where(step <= last, value, math.nan)
-        yield number, _draw(study, goal, row, (of, step, within), last)
 
 
 def _curves(

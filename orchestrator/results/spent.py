@@ -1,5 +1,4 @@
-"""What the trainings of each study took so far, from which the price of more is estimated, and the
-time of a step."""
+"""What trainings took so far, for the price of more, and the time of a step."""
 
 from __future__ import annotations
 
@@ -75,8 +74,7 @@ class StepTime:
 
 
 def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
-    """The step times of studies for which they are known. Other trials may have shared the machine
-    when they were measured."""
+    """The known step times of studies. Other trials may have shared the machine."""
     # If the batch size grows along a training, its steps differ in size. The seconds of a program
     # hold its evaluations, and its first steps may not be timed.
     of_one_size = [s for s in studies if s.batch_schedule is None and s.program is None]

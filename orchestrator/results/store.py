@@ -77,8 +77,7 @@ class Run(Purpose):
     def create(
         self, sweep: Mapping[str, Any], studies: Iterable[Study], provenance: Mapping[str, Any]
     ) -> None:
-        """Writes the sweep and the studies of a new run, or of one that has grown, before anything
-        is trained."""
+        """Writes the purpose of a new run, or of one that has grown, before any training."""
         before = self.sweep() if self.exists else None
         (self.place / "provenance.json").write_text(to_json(provenance))
         self.write_purpose(sweep, studies, grown_from=before)

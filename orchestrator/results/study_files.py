@@ -313,8 +313,7 @@ def _own(names: Iterable[str]) -> list[str]:
 
 
 def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
-    """Trial and repeat -> whether it did not fail, and its steps. The greater of two records of a
-    training is the later one."""
+    """Trial and repeat -> whether it did not fail, its steps. The greater record is later."""
     repeated = "repeat" in trials.column_names
     repeats = trials["repeat"].to_pylist() if repeated else [0] * len(trials)
     columns = (trials[name].to_pylist() for name in ("trial", "status", "steps"))

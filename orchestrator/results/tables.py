@@ -47,8 +47,7 @@ MEASUREMENTS = pa.schema(
         pa.field("seconds", pa.float64(), nullable=False),
     ]
 )
-"""Columns of measurements. A float64 column for each metric follows, which is null where the metric
-was not measured."""
+"""Columns of measurements. Metrics follow, in float64, null where not measured."""
 
 OF_OUTCOME = (
     "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
@@ -114,10 +113,7 @@ def finished_trial(
     outcome = {name: row[name] for name in OF_OUTCOME}
     return FinishedTrial(
         trial=Trial(
-            study=study,
-            index=row["trial"],
-            seed=row["seed"],
-            params=json.loads(row["params"]),
+            study=study, index=row["trial"], seed=row["seed"], params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
         outcome=Outcome(**{**outcome, "width": row["width"] or 1}),
@@ -132,7 +128,7 @@ def finished_trial(
         ranks=row["ranks"],
         started=row["started"],
         where=row["where"],
-    )
+    )  # fmt: skip
 
 
 class Damaged(ValueError):
@@ -140,8 +136,7 @@ class Damaged(ValueError):
 
 
 def read_table(place: Place, schema: pa.Schema, columns: Collection[str] | None = None) -> pa.Table:
-    """Reads a table that has the columns of `schema`: all its columns, or those of `columns` that
-    it has."""
+    """Reads a table of this `schema`: all columns, or those of `columns` that it has."""
     with _damage_told(place), place.open() as source:
         # With pre_buffer, neighbouring columns are read from a bucket in one request.
         return _read(source, schema, columns, pre_buffer=place.local is None)
@@ -296,6 +291,16 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
         column = pc.fill_null(column, math.nan)
     array: NDArray[Any] = np.from_dlpack(column.combine_chunks())
     return array
+
+
+def as_number(value: Any) -> float | None:
+    """What a text or another value says as a number; None if it says none."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 def column_from(values: list[Any]) -> pa.Array:

@@ -27,9 +27,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class Adaptive:
-    """A search that learns from results. It is a function of its arguments and of the results that
-    it was told. A new instance that is told the same generations therefore proposes the same
-    points."""
+    """A search that learns from results: a function of its arguments and of what it was told, so
+    that an instance that is told the same generations proposes the same points."""
 
     def __init__(self, space: Space, algorithm: str, seed: int) -> None:
         self._space = space
@@ -49,10 +48,10 @@ class Adaptive:
         self._asked: list[Trial] = []
 
     def propose(self, first: int, count: int) -> list[dict[str, Value]]:
-        """Returns the next `count` points, which the caller numbers from `first` on. They depend on
-        all results so far. No two of them are equal unless the sampler has no other points. A
-        smaller count gives the first of the same points. The count of the first generation is taken
-        for the size of all generations."""
+        """The next `count` points, which the caller numbers from `first` on. They depend on all
+        results so far. No two of them are equal unless the sampler has no other points. A smaller
+        count gives the first of the same points. The count of the first generation is taken for the
+        size of all generations."""
         assert not self._asked, "the last generation has not been told"
         points: list[dict[str, Value]] = []
         # While trials train, threads that wait for each other make a Gaussian process 10 times
@@ -92,7 +91,7 @@ class Adaptive:
     def _unlike(
         self, others: Sequence[Mapping[str, Value]], point: dict[str, Value]
     ) -> dict[str, Value]:
-        """Returns `point`, or a random point if rounding made it equal to one of the others."""
+        """`point`, or a random point if rounding made it equal to one of the others."""
         if point not in others:
             return point
         rows: list[list[float]] = self._rng.random((_DRAWS, len(self._searched))).tolist()
@@ -111,8 +110,8 @@ class Adaptive:
     def _replacement(
         self, failed: FrozenTrial, point: Mapping[str, Value], value: float
     ) -> FrozenTrial:
-        """Returns a trial of `point`, which was trained although the sampler asked for another
-        point: the generation already had that other point, or another version of Optuna asked."""
+        """A trial of `point`, which was trained although the sampler asked for another point: the
+        generation already had that other point, or another version of Optuna asked."""
         fractions = {
             name: entry.options.index(point[name])
             if isinstance(entry, Choice)
@@ -142,13 +141,9 @@ def _sampler(
     match algorithm:
         case "tpe":
             return TPESampler(
-                seed=seed,
-                n_startup_trials=10,
-                n_ei_candidates=24,
-                multivariate=True,
-                group=False,
+                seed=seed, n_startup_trials=10, n_ei_candidates=24, multivariate=True, group=False,
                 constant_liar=True,
-            )
+            )  # fmt: skip
         case "gp":
             return GPSampler(
                 seed=seed,
@@ -189,14 +184,10 @@ class _CmaEs(CmaEsSampler):
         # The default population size of CMA-ES, rounded up to whole generations.
         default = 4 + math.floor(3 * math.log(max(len(self._ranges), 1)))
         super().__init__(
-            seed=seed,
-            n_startup_trials=0,
-            popsize=math.ceil(default / count) * count,
-            with_margin=False,
-            lr_adapt=False,
-            use_separable_cma=False,
+            seed=seed, n_startup_trials=0, popsize=math.ceil(default / count) * count,
+            with_margin=False, lr_adapt=False, use_separable_cma=False,
             warn_independent_sampling=False,
-        )
+        )  # fmt: skip
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial

@@ -32,8 +32,7 @@ class Point:
     at_examples: int
     """Number of examples that the trunk has trained before the point."""
     studies: tuple[Study, ...]
-    """Studies by growing batch size, from the trunk's batch size up. The points of their search
-    spaces are learning rates."""
+    """By growing batch size, from the trunk's up. The points of their spaces are learning rates."""
     lengths: tuple[int, ...]
     """Lengths of the branches in examples. The next length is trained only if it is needed."""
     seeds: int
@@ -41,8 +40,7 @@ class Point:
     choosing: int
     """Number of seeds whose branches choose the learning rates. The other seeds judge."""
     asked: tuple[int, ...]
-    """For each study, how many of its learning rates were asked for. The others are tried where the
-    best of those tried lies next to them."""
+    """For each study, how many rates were asked for; others are tried beside the best."""
 
     @property
     def start_step(self) -> int:
@@ -50,12 +48,12 @@ class Point:
         return self.studies[0].start_step
 
     def rate_of(self, trial: Trial) -> int:
-        """Returns the number of the trial's learning rate."""
+        """The number of the trial's learning rate."""
         return trial.index // self.seeds
 
     def seed_of(self, trial: Trial) -> int:
-        """Returns the number of the trial's seed. A seed is an order of examples, the same at each
-        point, batch size and learning rate."""
+        """The number of the trial's seed. A seed is an order of examples, the same at each point,
+        batch size and learning rate."""
         return trial.index % self.seeds
 
 
@@ -66,13 +64,13 @@ class Judge(Protocol[Verdict]):
     """Evaluates the branches of a point up to a length in examples."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
-        """Returns batch size -> number of the best learning rate, from the seeds that choose."""
+        """Batch size -> number of the best learning rate, from the seeds that choose."""
 
     def settled(self, verdicts: Sequence[Verdict]) -> bool:
-        """Tells whether longer branches would give the same verdict as the last of these."""
+        """Whether longer branches would give the same verdict as the last of these."""
 
     def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
-        """Returns the verdict from branches of that length."""
+        """The verdict from branches of that length."""
 
 
 @dataclass
@@ -105,23 +103,17 @@ class _Progress(Generic[Verdict]):
 
 
 def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
-    """Returns the numbers of the rates next to the best one that are not tried yet; none if a
-    single one was asked for."""
+    """The untried rates next to the best one, by number; none if a single one was asked for."""
     order = sorted(range(len(rates)), key=lambda number: rates[number])
     place = order.index(best)
     return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
 
 
 class Branching(Queue, Generic[Verdict]):
-    """The queue of a trunk and its branches: first the trunk, then the branches of all points side
-    by side."""
+    """The queue of a trunk and then its branches, those of all points side by side."""
 
     def __init__(
-        self,
-        trunk: Trial,
-        points: Sequence[Point],
-        judge: Judge[Verdict],
-        seed: int,
+        self, trunk: Trial, points: Sequence[Point], judge: Judge[Verdict], seed: int
     ) -> None:
         self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]
@@ -151,8 +143,7 @@ class Branching(Queue, Generic[Verdict]):
         self._unfinished = [chosen for chosen in self.searches.values() if not chosen.done]
 
     def train_trunk_again(self) -> None:
-        """Asks for the trunk once more, and for no branch before it has ended: its states are
-        lost."""
+        """Asks for the trunk once more, before any branch: its states are lost."""
         self.searches[self.trunk.study.key].ended.clear()
         for key in self._of_study:
             self.searches[key].want([], 0)
@@ -195,8 +186,7 @@ class Branching(Queue, Generic[Verdict]):
         }
 
     def judged(self) -> list[list[Verdict]]:
-        """Returns, for each point, the verdicts from branches of each length that was trained in
-        full."""
+        """The verdicts of each point, from branches of each length that was trained in full."""
         return [progress.verdicts for progress in self._points]
 
     def _advance(self, progress: _Progress[Verdict]) -> None:
@@ -222,9 +212,9 @@ class Branching(Queue, Generic[Verdict]):
             self.searches[study.key].done = True
 
     def _trained(self, progress: _Progress[Verdict], length: int) -> bool:
-        """Tells whether all branches that are needed have that length: those of the seeds that
-        choose, at all learning rates, and those of the seeds that judge, at the best learning
-        rate. Asks for those that are missing."""
+        """Whether all branches that are needed have that length: those of the seeds that choose, at
+        all learning rates, and those of the seeds that judge, at the best learning rate. Asks for
+        those that are missing."""
         point = progress.point
         wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
         best = {study.batch_size: 0 for study in point.studies}
@@ -267,8 +257,8 @@ class Branching(Queue, Generic[Verdict]):
         ]
 
     def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
-        """Tells whether all of these trials have that length. If not, asks for them. Raises
-        `BadInput` if some failed: nothing is known of them, as it is of those that diverged."""
+        """Whether all of these trials have that length. If not, asks for them. Raises `BadInput` if
+        some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}
         if all(
             self.searches[key].is_there(trial.key, limits[key])

@@ -13,8 +13,7 @@ when the files of single trials are merged."""
 
 
 class Chosen:
-    """The trials of one study that its owner wants: those that wait, those in training, and those
-    that ended."""
+    """The trials of one study that its owner wants: waiting ones, those in training, ended ones."""
 
     bounds: Bounds = ()
     begun = True
@@ -40,8 +39,7 @@ class Chosen:
         return key not in self._out and not self.is_there(key, self.limit or 0)
 
     def is_there(self, key: TrialKey, step: int) -> bool:
-        """Tells whether a trial needs no more training to get to that step: it is there, or it
-        ended before for good."""
+        """Whether a trial is at that step, or ended before for good."""
         if key not in self.ended:
             return False
         outcome = self.ended[key].outcome

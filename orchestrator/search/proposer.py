@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
 
 MOST_POINTS = 100_000
-"""Largest number of points of a study. No published experiment has trained as many, and they take
-only a few dozen megabytes."""
+"""Largest number of points of a study, more than were published, in a few megabytes."""
 
 LARGEST_TABLE = 17
 """Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a
@@ -48,9 +47,9 @@ DIGITS_BITS = 54
 
 
 def halton(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
-    """Returns points of Halton's sequence, scrambled as by Owen (arXiv:1706.02808): each digit of
-    the index goes through its own random permutation. The points equal scipy's, bit by bit. Scipy
-    is not used because importing it takes longer than most plans."""
+    """Points of Halton's sequence, scrambled as by Owen (arXiv:1706.02808): each digit of the index
+    goes through its own random permutation. The points equal scipy's, bit by bit. Scipy is not used
+    because importing it takes longer than most plans."""
     (rng,), columns = np.random.default_rng(seed).spawn(1), []
     for base in itertools.islice(_primes(), dimensions):
         digits, column, weight = np.arange(points), np.zeros(points), 1 / base
@@ -96,7 +95,7 @@ def is_adaptive(algorithm: str) -> bool:
     return algorithm in ADAPTIVE or ":" in algorithm
 
 
-def check_algorithm(algorithm: str) -> None:
+def check_algorithm(algorithm: str) -> str:
     """Refuses an unknown algorithm, and a sampler that can't be imported."""
     if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
         raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
@@ -104,6 +103,7 @@ def check_algorithm(algorithm: str) -> None:
         from orchestrator.search.adaptive import check_sampler
 
         check_sampler(algorithm)
+    return algorithm
 
 
 class Proposer:
@@ -113,7 +113,7 @@ class Proposer:
         self._study, self._seed = study, derive_seed(sweep_seed, "design")
 
     def propose(self, first: int, count: int) -> list[Point]:
-        """Returns the points with numbers `first` to `first + count - 1`."""
+        """The points with numbers `first` to `first + count - 1`."""
         plan, space = self._study.search, self._study.space
         if plan.algorithm == "points":
             return [dict(point) for point in plan.points[first : first + count]]
@@ -125,7 +125,7 @@ class Proposer:
 
 
 def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
-    """Returns the object that proposes the points of `study`."""
+    """The object that proposes the points of `study`."""
     if not is_adaptive(study.search.algorithm):
         return Proposer(study, sweep_seed)
     from orchestrator.search.adaptive import Adaptive
@@ -135,8 +135,7 @@ def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
 
 
 def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Point]:
-    """Yields points of `space`, a widened version of the study's space, that lie outside of the
-    study's space."""
+    """Yields points of `space`, which is wider than the study's, outside of the study's."""
     seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
     algorithm = study.search.algorithm
     for size in (2**power for power in range(6, LARGEST_TABLE)):
@@ -155,8 +154,8 @@ def _holds(space: Space, point: Mapping[str, Value]) -> bool:
 
 
 def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
-    """Returns every combination of values on the axes. `axes` is metaparameter -> number of values,
-    which are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
+    """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
+    are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
     if missing := sorted(axes.keys() - set(searched(space))):
         raise unknown("axis of the grid:", missing[0], searched(space))
@@ -179,8 +178,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:
-    """Returns the axes of a grid of at most `trials` points with equally many values on each
-    axis."""
+    """The axes, with equally many values on each, of a grid of at most `trials` points."""
     names = searched(space)
     return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
 

@@ -12,8 +12,7 @@ from orchestrator.search.race import Bounds, Proposal, result_of
 from orchestrator.search.rounds import StudySearch
 
 STEP_IN_EXAMPLES = 64
-"""Fixed cost of a step, as the number of examples that would cost as much. It is used for the order
-of studies only."""
+"""Fixed cost of a step in examples, for the order of studies only."""
 
 
 Search = StudySearch | Chosen
@@ -21,8 +20,7 @@ Search = StudySearch | Chosen
 
 
 class Queue(ABC):
-    """Decides which trial of all searches of a run starts next. The order does not change the
-    result of any search."""
+    """Decides which trial of a run starts next, which changes the result of no search."""
 
     searches: Mapping[StudyKey, Search]
     _unfinished: Sequence[Search]
@@ -41,13 +39,13 @@ class Queue(ABC):
         """Records a trial that ended. Returns the new bounds of its study if they changed."""
 
     def next(self) -> Proposal | None:
-        """Returns the trial to start next; None if no trial waits, at present or ever again."""
+        """The trial to start next; None if no trial waits, at present or ever again."""
         return next(iter(self.next_pack(lambda study, waiting: 1)), None)
 
     def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
-        """Returns the trials to start next, all of one study and of one kind. The list is empty if
-        no trial waits, at present or ever again. `most` gets the study and the number of its
-        waiting trials, and returns the largest number of trials to return."""
+        """The trials to start next, all of one study and of one kind. The list is empty if no trial
+        waits, at present or ever again. `most` gets the study and the number of its waiting trials,
+        and returns the largest number of trials to return."""
         for search in self._unfinished:
             if search.waiting:
                 count = most(search.study, search.waiting)
@@ -80,8 +78,7 @@ class Queue(ABC):
         return sum(search.planned for search in self.searches.values())
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """Returns a point of a study near which other good points are likely; None if none is
-        known."""
+        """A point of a study near which other good ones are likely; None if not known."""
         return None
 
 
@@ -117,7 +114,9 @@ class Director(Queue):
             for search in self._unfinished:
                 smaller = self._inherits_from(search)
                 if not search.begun and (smaller is None or smaller.done):
-                    search.begin(_inherited(search, smaller))
+                    steps = smaller.frontier_step() if smaller else None
+                    factor = search.study.inherit or 1
+                    search.begin(None if steps is None else math.ceil(factor * steps))
                     waiting = True
             self._unfinished = [search for search in self._unfinished if not search.done]
 
@@ -129,8 +128,7 @@ class Director(Queue):
         return search.bounds if changed and search.study.stop_dominated else None
 
     def _inherits_from(self, search: StudySearch) -> StudySearch | None:
-        """Returns the search at the next smaller batch size if the budget is inherited from it;
-        None if there is no such search."""
+        """The search whose budget is inherited, at the next smaller batch size, if there is one."""
         if search.study.inherit is None:
             return None
         size = search.study.batch_size
@@ -143,9 +141,8 @@ class Director(Queue):
         return [other for other in family if other is not search]
 
     def _promising(self, study: Study) -> Mapping[str, Value] | None:
-        """Returns the best point so far that reached the goal. Without one, returns that of the
-        nearest batch size, and without any, the point of the study that came closest to the
-        goal."""
+        """The best point so far that reached the goal, else that of the nearest batch size, else
+        the point of the study that came closest."""
         search = self.searches[study.key]
         if (best := search.best(reached=True)) is not None:
             return best
@@ -156,11 +153,6 @@ class Director(Queue):
             if (point := other.best(reached=True)) is not None
         ]
         return min(found, key=lambda f: f[:2])[2] if found else search.best(reached=False)
-
-
-def _inherited(search: StudySearch, smaller: StudySearch | None) -> int | None:
-    steps = smaller.frontier_step() if smaller else None
-    return None if steps is None else math.ceil((search.study.inherit or 1) * steps)
 
 
 def _cost(study: Study) -> int:

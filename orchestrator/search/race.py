@@ -30,12 +30,12 @@ Bounds = tuple[Ranking, ...]
 
 
 def no_bounds(study: Study) -> Bounds:
-    """Returns the bounds of a study in which no trial has passed a goal."""
+    """The bounds of a study in which no trial has passed a goal."""
     return ((),) * len(study.goals)
 
 
 def closed(study: Study) -> Ranking:
-    """Returns a ranking that no trial can enter."""
+    """A ranking that no trial can enter."""
     return ((0, -1),) * study.keep
 
 
@@ -60,9 +60,9 @@ def ending(
     upcoming: int,
     index: int,
 ) -> Literal["dominated", "paused"] | None:
-    """Returns the status with which a trial ends now; None if it goes on. `upcoming` is the step of
-    its next measurement, and `unmet` are the goals that it has not passed, each with the earliest
-    step at which it may still pass. It is `dominated` if it can no longer enter a ranking of these
+    """The status with which a trial ends now; None if it goes on. `upcoming` is the step of its
+    next measurement, and `unmet` are the goals that it has not passed, each with the earliest step
+    at which it may still pass. It is `dominated` if it can no longer enter a ranking of these
     goals. It is `paused` if it can pass none of them up to `limit`, the step up to which all trials
     of the study are trained first."""
     if study.goals and not unmet:
@@ -91,8 +91,7 @@ class Result:
     unmet: Mapping[Goal, int]
     """Goal that it has not passed -> earliest step at which it may pass if it goes on."""
     shown: Mapping[Goal, tuple[tuple[int, float], ...]]
-    """Goal -> (step, value of its metric) at each measurement for an adaptive search, else at the
-    last measurement only."""
+    """Goal -> (step, value) at each measurement for an adaptive search, else at the last one."""
 
 
 def result_of(finished: FinishedTrial) -> Result:
@@ -127,7 +126,7 @@ def result_of(finished: FinishedTrial) -> Result:
 
 
 def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
-    """Returns the bounds of a study after a trial of its search ended with `result`."""
+    """The bounds of a study after a trial of its search ended with `result`."""
     if result.key.repeat or result.status == "failed" or not result.passed:
         return bounds
     return tuple(
@@ -139,8 +138,7 @@ def bounds_after(bounds: Bounds, study: Study, result: Result) -> Bounds:
 
 
 def shortfall(goal: Goal, value: float) -> float:
-    """Returns the distance of a metric from its goal, relative to the goal's bound. It is infinite
-    for a value that is not finite."""
+    """The distance from the goal over the goal's bound; infinite for what is not finite."""
     if not math.isfinite(value):
         return math.inf
     if goal.passed(value):
@@ -159,8 +157,7 @@ class Proposal:
 
 
 class PackRace:
-    """Decides when the trials of a pack end, which one process trains: they know each other's
-    results at once."""
+    """Decides when the trials of one process end, which know each other's results at once."""
 
     def __init__(self, study: Study, heard: Callable[[], Bounds | None] = lambda: None) -> None:
         """`heard` returns the newest bounds from trials in other processes."""
@@ -175,17 +172,11 @@ class PackRace:
     def ending(
         self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int
     ) -> Literal["dominated", "paused"] | None:
-        """Returns the status with which the trial ends at this measurement, by the present bounds;
-        None if it goes on."""
+        """The status with which the trial ends at this measurement; None if it goes on."""
         trial, bounds = proposal.trial, proposal.bounds
         if self._study.stop_dominated and not trial.repeat:
             for known in (self._bounds, self._heard()):
                 bounds = tighter(self._study, bounds, known)
         return ending(
-            self._study,
-            bounds,
-            proposal.limit,
-            unmet=unmet,
-            upcoming=upcoming,
-            index=trial.index,
+            self._study, bounds, proposal.limit, unmet=unmet, upcoming=upcoming, index=trial.index
         )

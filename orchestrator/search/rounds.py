@@ -89,8 +89,7 @@ class StudySearch:
 
     @property
     def settled(self) -> int:
-        """Number of trials that are trained no further, whatever the results of others are. It
-        never decreases."""
+        """How many trials are trained no further, whatever others do. It never decreases."""
         return len(self._ended)
 
     def begin(self, inherited: int | None) -> None:
@@ -124,18 +123,16 @@ class StudySearch:
         return len(self._waiting)
 
     def next(self, near: Mapping[str, Value] | None, most: int = 1) -> list[Trial]:
-        """Returns at most `most` trials to start, all of one kind. Trials near the point `near`
-        come first."""
+        """At most `most` trials to start, all of one kind, those near the point `near` first."""
         return self._waiting.take(near, most)
 
     def put_back(self, trial: Trial) -> None:
-        """Takes back a trial that was handed out but not started. It waits again if it is still
-        needed."""
+        """Takes back a trial that was not started. It waits again if it is still needed."""
         if trial in self._round and not self._settled(trial):
             self._waiting.add(trial)
 
     def bounds_for(self, trial: Trial) -> Bounds:
-        """Returns the rankings that `trial` has to enter."""
+        """The rankings that `trial` has to enter."""
         if trial.repeat:
             # A repeat measures its point only at the goals that this point won.
             if self.study.is_one_point:
@@ -147,21 +144,21 @@ class StudySearch:
         return self.bounds if self.study.stop_dominated else no_bounds(self.study)
 
     def best(self, *, reached: bool) -> Mapping[str, Value] | None:
-        """Returns the point that passed the last goal first. If none passed it, returns the point
-        that came closest, or None if `reached`."""
+        """The point that passed the last goal first. If none passed it, returns the point that came
+        closest, or None if `reached`."""
         if self.bounds[-1]:
             return self._results[self._key(self.bounds[-1][0][1])].params
         closest = None if reached else self._closest
         return closest and self._results[closest[1]].params
 
     def frontier_step(self, end: int | None = None) -> int | None:
-        """Returns the step by which trials of index below `end` had passed all goals, whichever
-        trial passed which goal; None if a goal was not passed."""
+        """The step by which trials of index below `end` had passed all goals, whichever trial
+        passed which goal; None if a goal was not passed."""
         bounds = self.bounds if end is None else self._bounds_below(end)
         return max(ranking[0][0] for ranking in bounds) if all(bounds) else None
 
     def _bounds_below(self, end: int) -> Bounds:
-        """Returns the rankings among the trials of index below `end`."""
+        """The rankings among the trials of index below `end`."""
         bounds = no_bounds(self.study)
         for key, result in self._results.items():
             if key.index < end:
@@ -169,7 +166,7 @@ class StudySearch:
         return bounds
 
     def _first(self, end: int) -> list[Place | None]:
-        """Returns the winner of each goal among the trials of index below `end`."""
+        """The winner of each goal among the trials of index below `end`."""
         return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
 
     def _advance(self) -> None:
@@ -198,9 +195,9 @@ class StudySearch:
             self._ended.add(key)
 
     def _settled(self, trial: Trial) -> bool:
-        """Tells whether a trial needs no more training in this round. A trial that was ended early
-        counts as settled only if it still can't win: since then, the trial that beat it may have
-        been removed from the run, or its limit lifted."""
+        """Whether a trial needs no more training in this round. A trial that was ended early counts
+        as settled only if it still can't win: since then, the trial that beat it may have been
+        removed from the run, or its limit lifted."""
         key = trial.key
         if key not in self._results or (key in self._needed and self._results[key].died):
             return False
@@ -215,22 +212,20 @@ class StudySearch:
 
     @property
     def stalled(self) -> bool:
-        """Whether this search can start nothing before its lost trials are tried again, which the
-        next process that resumes the run does."""
+        """Whether nothing starts before lost trials are tried again, by the next process."""
         lost = self.lost
         return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 
     def over(self, key: TrialKey) -> bool:
-        """Tells whether a trial that ended is trained no further, whatever the results of others
-        are."""
+        """Whether a trial that ended is trained no further, whatever others do."""
         return self.done or self._results[key].status != "paused"
 
     def set_aside(self) -> set[TrialKey]:
-        """Returns the trials that ended but may have to go on."""
+        """The trials that ended but may have to go on."""
         return {key for key in self._results if not self.over(key)}
 
     def has_ended(self, trial: Trial, limit: int | None = None) -> bool:
-        """Tells whether a trial that ended can't gain anything by going on up to the `limit`."""
+        """Whether a trial that ended can't gain anything by going on up to the `limit`."""
         result = self._results[trial.key]
         return result.status not in ("dominated", "paused") or None is not ending(
             self.study,
@@ -296,9 +291,9 @@ class StudySearch:
             yield [self._opened[key] for key in sorted(self._needed)]
 
     def _beyond_limit(self, end: int) -> bool:
-        """Tells whether trials must go on beyond the limit, because fewer than `keep` of those with
-        index below `end` passed some goal within it. In a resumed run that had lifted the limit
-        before, trials may have passed the goal beyond the limit, and others may still be better."""
+        """Whether trials must go on beyond the limit, because fewer than `keep` of those with index
+        below `end` passed some goal within it. In a resumed run that had lifted the limit before,
+        trials may have passed the goal beyond the limit, and others may still be better."""
         keep, limit = self.study.keep, self._limits[0]
         return any(
             len(ranking) < keep or ranking[-1][0] > limit for ranking in self._bounds_below(end)
@@ -328,15 +323,15 @@ class StudySearch:
         ]
 
     def _repeated(self, ranking: Ranking) -> list[int]:
-        """Returns the indices of the trials that are repeated for one goal."""
+        """The indices of the trials that are repeated for one goal."""
         return [index for _, index in ranking[: self.study.repeat_best]]
 
     def _value(self, result: Result, first: Sequence[Place | None]) -> float | None:
-        """Returns the value of a trial that a sampler is told; lower is better. For the trial that
-        passed the goal first, it is log2(steps). Every other trial gets a value above log2 of the
-        budget, which grows with its distance from the goal just before the winner passed it. All
-        trials were measured until then, even those that were ended early. The value is the mean
-        over goals."""
+        """The value of a trial that a sampler is told; lower is better. For the trial that passed
+        the goal first, it is log2(steps). Every other trial gets a value above log2 of the budget,
+        which grows with its distance from the goal just before the winner passed it. All trials
+        were measured until then, even those that were ended early. The value is the mean over
+        goals."""
         if result.status == "failed":
             return None
         values = []
@@ -354,8 +349,8 @@ class StudySearch:
         return sum(values) / len(values)
 
     def _widened(self, space: Space, end: int) -> Space | None:
-        """Returns the space, with each range widened near whose end the best trial of index below
-        `end` lies; None if there is no such range."""
+        """The space, with each range widened near whose end the best trial of index below `end`
+        lies; None if there is no such range."""
         wider = dict(space)
         for best in self._first(end):
             if best is None:
@@ -367,8 +362,7 @@ class StudySearch:
         return wider if wider != space else None
 
     def _gap(self, key: TrialKey) -> float:
-        """Returns the distance from the last goal at which a trial ended, relative to the goal's
-        bound."""
+        """How far from the last goal a trial ended, relative to the goal's bound."""
         result, goal = self._results.get(key), self.study.goals[-1]
         if result is None or not result.shown.get(goal):
             return math.inf
@@ -380,7 +374,7 @@ def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
 
 
 def _volume(wider: Space, space: Space) -> float:
-    """Returns the ratio of the volume of a widened space to the volume of the original space."""
+    """The ratio of the volume of a widened space to the volume of the original space."""
     ratio = 1.0
     for name, entry in space.items():
         grown = wider[name]

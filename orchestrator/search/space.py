@@ -42,8 +42,7 @@ def known_spaces() -> list[str]:
 
 
 def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
-    """Returns the search space of `optimizer` for `workload` from the optimizer's file. It is empty
-    if there is no file."""
+    """The search space of `optimizer` for `workload` from the optimizer's file, if there is one."""
     # An optimizer's name may be written with or without underscores, in upper or lower case.
     stems = {stem.replace("_", ""): stem for stem in known_spaces()}
     stem = stems.get(optimizer.replace("_", "").lower())
@@ -58,13 +57,12 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
 
 
 def searched(space: Space) -> list[str]:
-    """Returns the metaparameters that vary. They are the dimensions of the search."""
+    """The metaparameters that vary. They are the dimensions of the search."""
     return [name for name, entry in space.items() if isinstance(entry, (Range, Choice))]
 
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
-    """Returns the point at `fractions` (0 to 1) of the metaparameters that vary. Metaparameters
-    whose conditions don't hold are left out."""
+    """The point at `fractions` (0 to 1) of what varies, without what a condition excludes."""
     places = dict(zip(searched(space), fractions, strict=True))
     point = {
         name: entry.at(places[name]) if isinstance(entry, (Range, Choice)) else entry
@@ -77,8 +75,7 @@ def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
 
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
-    """Returns the points without repetitions. The values of each point must be in the order of the
-    space."""
+    """The points, in the order of the space, without repetitions."""
     first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
     for point in points:
         first.setdefault(tuple(point.items()), point)
@@ -110,15 +107,15 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
 
 
 def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
-    """Returns the search space that is written as `name: {low:, high:, scale:}`,
-    `name: {options: []}`, `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two
-    may have a condition `when: {other: value or list of values}`, without which the metaparameter
-    does not exist. `place` is the file and key for error messages."""
+    """The search space that is written as `name: {low:, high:, scale:}`, `name: {options: []}`,
+    `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two may have a condition
+    `when: {other: value or list of values}`, without which the metaparameter does not exist.
+    `place` is the file and key for error messages."""
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
 
 def check_value(value: Any) -> Value:
-    """Returns the value, or refuses it if no metaparameter can have it."""
+    """The value, or refuses it if no metaparameter can have it."""
     if not isinstance(value, (bool, int, float, str)):
         raise wrong_value("a value", "a number, text, true or false", value)
     if isinstance(value, str) and len(value) > LONGEST_TEXT:

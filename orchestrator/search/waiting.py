@@ -16,13 +16,11 @@ class Waiting:
     a point that is known to be good start first."""
 
     def __init__(self, space: Space, gap: Callable[[TrialKey], float]) -> None:
-        """`gap` returns the distance from the goal at which a trial ended, relative to the
-        goal's bound."""
+        """`gap` returns how far from the goal a trial ended, relative to the goal's bound."""
         self._space, self._gap = space, gap
         self._trials: OrderedDict[TrialKey, Trial] = OrderedDict()
         self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
-        """The point near which the first trials lie; None: no point; False: trials are not
-        sorted."""
+        """Near which point the first trials lie; None: no point; False: trials are not sorted."""
 
     def __len__(self) -> int:
         return len(self._trials)
@@ -35,8 +33,7 @@ class Waiting:
         self._in_order_for = False
 
     def take(self, near: Mapping[str, Value] | None, most: int) -> list[Trial]:
-        """Removes and returns at most `most` trials, all of one kind. Trials near the point `near`
-        come first, if it is given."""
+        """Removes at most `most` trials of one kind and returns them, first those near `near`."""
         if near != self._in_order_for:
             order = sorted(
                 self._trials, key=lambda key: (self._gap(key), self._distance(key, near), key)

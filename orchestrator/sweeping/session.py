@@ -304,7 +304,7 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
 
 
 def _with_page(ended: Ended, how: How) -> Ended:
-    from orchestrator.report import write_report_of
+    from orchestrator.report import Source, write_report_of
 
     run, page = ended.run, ended.run.place / "report.html"
     try:
@@ -313,7 +313,7 @@ def _with_page(ended: Ended, how: How) -> Ended:
 
             write_page(run, ended.branches, page)
         else:
-            write_report_of({"": (run, ended.rows)}, page)
+            write_report_of([Source(run=run, rows=ended.rows)], page)
     except OSError:
         raise
     except Exception as error:
