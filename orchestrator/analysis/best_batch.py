@@ -136,11 +136,16 @@ def _points(metric: str, curve: Sequence[_Searched], amount: Within | None) -> B
     if len(repeated) == len(points):
         points = repeated
     return BestBatch(
-        workload=curve[0].study.workload, recipe=curve[0].study.recipe, metric=metric,
-        within=str(asked), batch_size=None, verdict="", points=tuple(points),
+        workload=curve[0].study.workload,
+        recipe=curve[0].study.recipe,
+        metric=metric,
+        within=str(asked),
+        batch_size=None,
+        verdict="",
+        points=tuple(points),
         left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
         devices=_devices(curve) if asked.unit == "seconds" else "",
-    )  # fmt: skip
+    )
 
 
 def _whole(studies: Sequence[Study]) -> Within:

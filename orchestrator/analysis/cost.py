@@ -225,14 +225,21 @@ def costs(
             intervals[point.row.key] = interval
     return [
         Cost(
-            recipe=point.recipe, batch_size=point.batch_size, steps=point.steps,
-            examples=point.examples, is_median=point.is_median, low=intervals[point.row.key].low,
-            high=intervals[point.row.key].high, params=point.params, tells=point.tells,
-            seconds=point.row.seconds, pareto=_is_pareto(of_point, amounts),
+            recipe=point.recipe,
+            batch_size=point.batch_size,
+            steps=point.steps,
+            examples=point.examples,
+            is_median=point.is_median,
+            low=intervals[point.row.key].low,
+            high=intervals[point.row.key].high,
+            params=point.params,
+            tells=point.tells,
+            seconds=point.row.seconds,
+            pareto=_is_pareto(of_point, amounts),
             priced=tuple(replace(one, pareto=is_best(one)) for one in prices),
         )
         for point, of_point, prices in zip(points, amounts, priced, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _prices(point: Point, device: Device, price: float | None) -> list[Priced]:

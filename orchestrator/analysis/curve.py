@@ -208,10 +208,14 @@ def curves_through(
     u, b, q, s = np.unravel_index(order.permutation(taken), weights.shape)
     normal = ndtri((order.permutation(DRAWS) + 0.5) / DRAWS)
     return Curves(
-        log_sizes=log_sizes, softness=soft[u], log_bend=bends[b], share=share[q],
-        level=levels[u, b, q, s] + spread[s] * normal, scatter=SCATTER[s],
+        log_sizes=log_sizes,
+        softness=soft[u],
+        log_bend=bends[b],
+        share=share[q],
+        level=levels[u, b, q, s] + spread[s] * normal,
+        scatter=SCATTER[s],
         likelihood=float(found.max()),
-    )  # fmt: skip
+    )
 
 
 def _before(softness: Floats) -> Floats:

@@ -159,12 +159,16 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
         scaled = [each.preconditioned for each in of_recipe if each.preconditioned is not None]
         found.append(
             Comparison(
-                workload=scaling.workload, recipe=scaling.recipe, goal=scaling.goal,
-                forecasts=tuple(of_recipe), forecast=forecast, measured=scaling.critical_batch_size,
+                workload=scaling.workload,
+                recipe=scaling.recipe,
+                goal=scaling.goal,
+                forecasts=tuple(of_recipe),
+                forecast=forecast,
+                measured=scaling.critical_batch_size,
                 ratio=ratio_of(forecast, scaling.critical_batch_size),
                 preconditioned=together(scaled) if scaled else None,
             )
-        )  # fmt: skip
+        )
     return found
 
 

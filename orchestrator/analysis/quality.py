@@ -116,12 +116,15 @@ def largeness(
     own = [one for one in accurate if one.recipe == base.recipe]
     ordinary = {one.batch_size for one in own if (one.loss_ratio or 0) <= LOSS_RATIO}
     return Largeness(
-        recipe=base.recipe, batch_size=base.batch_size,
-        examples=round(float((base.within or "").partition("=")[2] or 0)), accuracy=reference,
-        held=held, large_from=_lost_for_good(own_sizes, ordinary),
+        recipe=base.recipe,
+        batch_size=base.batch_size,
+        examples=round(float((base.within or "").partition("=")[2] or 0)),
+        accuracy=reference,
+        held=held,
+        large_from=_lost_for_good(own_sizes, ordinary),
         huge_from=_lost_for_good(sizes, {one.batch_size for one in accurate}),
         full=train_size if train_size in sizes else None,
-    )  # fmt: skip
+    )
 
 
 def _accuracy(row: BestRow, goal: Goal) -> float:

@@ -196,9 +196,14 @@ def _fitted(
             low, high = (half, high) if weighted(half)[2] > freedom else (low, half)
     coefficients, covariance, squares = weighted(low)
     return _Fit(
-        names=names, bent=bent, middle=middle, coefficients=coefficients,
-        covariance=covariance * squares / freedom, scatter=low, freedom=freedom,
-    )  # fmt: skip
+        names=names,
+        bent=bent,
+        middle=middle,
+        coefficients=coefficients,
+        covariance=covariance * squares / freedom,
+        scatter=low,
+        freedom=freedom,
+    )
 
 
 def error_of(value: Estimate) -> float:

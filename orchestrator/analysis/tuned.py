@@ -66,10 +66,16 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             exponent, interval = _power([] if zeros else telling)
             found.append(
                 Tuned(
-                    workload=workload, recipe=recipe, goal=goal, name=name, points=tuple(points),
-                    zeros=zeros, exponent=exponent, exponent_interval=interval,
+                    workload=workload,
+                    recipe=recipe,
+                    goal=goal,
+                    name=name,
+                    points=tuple(points),
+                    zeros=zeros,
+                    exponent=exponent,
+                    exponent_interval=interval,
                 )
-            )  # fmt: skip
+            )
     return found
 
 

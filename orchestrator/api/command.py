@@ -59,10 +59,13 @@ class Command:
     def _how(self) -> How:
         asked, folder = self._options, self._options["data_dir"]
         return how_to_train(
-            address=asked["address"], cluster=asked.get("cluster"),
-            data_dir=None if folder is None else Path(folder), track=asked.get("track"),
-            yes=asked.get("yes", True), ray=False,
-        )  # fmt: skip
+            address=asked["address"],
+            cluster=asked.get("cluster"),
+            data_dir=None if folder is None else Path(folder),
+            track=asked.get("track"),
+            yes=asked.get("yes", True),
+            ray=False,
+        )
 
     def _in_a_process(self) -> tuple[int, str, str]:
         """Runs the command in a separate process: its exit code, its error's code and text."""

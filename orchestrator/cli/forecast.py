@@ -61,10 +61,15 @@ def forecast(
     known = _calibration(calibrate or [])
     ratios = [comparison.ratio for comparison in known if comparison.ratio]
     ours = single_trial(
-        workload, optimizer, batch_size,
+        workload,
+        optimizer,
+        batch_size,
         params=parse_settings(set_ or [], "--set", "learning_rate=0.1"),
-        evaluate={"noise_scale": True}, steps=steps, seed=seed, data_dir=data_dir,
-    )  # fmt: skip
+        evaluate={"noise_scale": True},
+        steps=steps,
+        seed=seed,
+        data_dir=data_dir,
+    )
     announce(ours)
     training = train_on_ranks(ours, 1, data_dir=data_dir)
     with one_thread():

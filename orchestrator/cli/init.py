@@ -217,10 +217,14 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         kept = Kept(
             Start(
                 command=[filled(part, values) for part in split(program)],
-                environment=environment(told), cwd=str(Path.cwd()), log=str(output),
-                reports=str(reports), lock=str(place / "lock"), patience=2,
+                environment=environment(told),
+                cwd=str(Path.cwd()),
+                log=str(output),
+                reports=str(reports),
+                lock=str(place / "lock"),
+                patience=2,
             )
-        )  # fmt: skip
+        )
         try:
             exit_ = kept.ended(seconds)
         finally:

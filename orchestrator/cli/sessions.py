@@ -42,9 +42,13 @@ def how_to_train(
             code="conflicting-options",
         )
     return How(
-        engine=_engine(address, ray=ray), data_dir=data_dir, track=track or (),
-        agree=lambda outlook: agree(outlook, yes=yes), say=say, showing=_showing,
-    )  # fmt: skip
+        engine=_engine(address, ray=ray),
+        data_dir=data_dir,
+        track=track or (),
+        agree=lambda outlook: agree(outlook, yes=yes),
+        say=say,
+        showing=_showing,
+    )
 
 
 def _engine(address: str | None, *, ray: bool) -> Engine:

@@ -139,10 +139,16 @@ def trial(
     from orchestrator.training import train_in_stack, train_on_ranks
 
     ours = single_trial(
-        workload, optimizer, batch_size, params=settings,
-        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"), steps=steps,
-        seed=seed, data_dir=data_dir, ranks=ranks,
-    )  # fmt: skip
+        workload,
+        optimizer,
+        batch_size,
+        params=settings,
+        evaluate=parse_settings(evaluate or [], "--evaluate", "train_examples=500"),
+        steps=steps,
+        seed=seed,
+        data_dir=data_dir,
+        ranks=ranks,
+    )
     announce(ours)
     if verbose:
         console.print(table_of(_groups_of(ours, data_dir), numbers=("parameters",)))

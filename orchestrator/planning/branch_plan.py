@@ -89,10 +89,13 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
         point = Point(
-            at_examples=trunk.examples(step), studies=of_point,
-            lengths=_lengths(trunk, asked, step), seeds=asked.seeds,
-            choosing=asked.seeds // 2 if max(rates) > 1 else 0, asked=rates,
-        )  # fmt: skip
+            at_examples=trunk.examples(step),
+            studies=of_point,
+            lengths=_lengths(trunk, asked, step),
+            seeds=asked.seeds,
+            choosing=asked.seeds // 2 if max(rates) > 1 else 0,
+            asked=rates,
+        )
         found.append(point)
     return found
 

@@ -142,11 +142,16 @@ def _of_study(
             evaluating=looks * look,
         )
     return StudyOutlook(
-        **asdict(study.key), ranks=count, trials=trials, budget_steps=budget,
+        **asdict(study.key),
+        ranks=count,
+        trials=trials,
+        budget_steps=budget,
         steps=each.mapped(lambda steps: trials * steps),
-        fits=speed is not None if study.key in speeds else None, speed=speed, rank_seconds=seconds,
+        fits=speed is not None if study.key in speeds else None,
+        speed=speed,
+        rank_seconds=seconds,
         dear=dear,
-    )  # fmt: skip
+    )
 
 
 def evaluations(study: Study, steps: int) -> int:

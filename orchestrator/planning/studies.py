@@ -160,10 +160,13 @@ def _of_program(sweep: Sweep, name: str) -> _Asked:
     # A program reports when it likes. The grid says how soon its next report may come.
     grid = EvaluationGrid(spacing=0, min_gap=entry.every or 1)
     return _Asked(
-        train_size=entry.examples, goals=goals, budget=None,
+        train_size=entry.examples,
+        goals=goals,
+        budget=None,
         spaces=[space_of(recipe, name, None) for recipe in sweep.recipes],
-        grid=lambda batch_size, steps: grid, program=entry.as_program(),
-    )  # fmt: skip
+        grid=lambda batch_size, steps: grid,
+        program=entry.as_program(),
+    )
 
 
 def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:

@@ -188,13 +188,16 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
             running.append(
                 start(
                     Start(
-                        command=command, environment=environment(more), cwd=str(Path.cwd()),
-                        log=str(channel / f"output-{rank}.txt"), reports=str(channel / REPORTS),
+                        command=command,
+                        environment=environment(more),
+                        cwd=str(Path.cwd()),
+                        log=str(channel / f"output-{rank}.txt"),
+                        reports=str(channel / REPORTS),
                         pattern=program.heard.pattern if rank == 0 else "",
                         lock=str(own / LOCK.format(rank=rank)),
                     )
                 )
-            )  # fmt: skip
+            )
     except BaseException:
         for each in running:
             each.close()

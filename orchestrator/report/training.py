@@ -47,9 +47,12 @@ def _curve(run: Run, metric: str, key: StudyKey, trial: int) -> Curve | None:
     many = len(step) > MOST_POINTS
     shown = np.unique(wanted[wanted < len(step)]) if many else np.arange(len(step))
     return Curve(
-        recipe=key.recipe, batch_size=key.batch_size, trial=trial, steps=step[shown].tolist(),
+        recipe=key.recipe,
+        batch_size=key.batch_size,
+        trial=trial,
+        steps=step[shown].tolist(),
         values=[rounded(each, 6) for each in value[shown].tolist()],
-    )  # fmt: skip
+    )
 
 
 def training_curves(panel: Panel, show: Show) -> str:

@@ -117,13 +117,19 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
     except ValueError as error:
         flaws.append(str(error))
     return Study(
-        workload=_name("workload", "/".join(workload)), recipe=_name("optimizer", optimizer),
-        optimizer=optimizer, batch_size=size, goals=(), budget_steps=steps,
+        workload=_name("workload", "/".join(workload)),
+        recipe=_name("optimizer", optimizer),
+        optimizer=optimizer,
+        batch_size=size,
+        goals=(),
+        budget_steps=steps,
         grid=EvaluationGrid(spacing=0, min_gap=1),
-        space=_space(document.get("parameter_configs"), flaws), trials=0,
+        space=_space(document.get("parameter_configs"), flaws),
+        trials=0,
         train_size=int(subset[1]) if subset else TRAIN_SIZES.get(workload[-2]),
-        stop_at_goal=bool(document.get("early_stopping")), stop_dominated=False,
-    )  # fmt: skip
+        stop_at_goal=bool(document.get("early_stopping")),
+        stop_dominated=False,
+    )
 
 
 def own_study(document: Any) -> tuple[int, Study]:

@@ -118,10 +118,14 @@ def _rows_of(
     for asked in within:
         enough, censored = reaches(study, trials, counted, asked)
         row = BestRow(
-            **asdict(study.key), optimizer=study.optimizer, metric=metric,
-            within=None if asked is None else str(asked), trained_enough=enough, censored=censored,
+            **asdict(study.key),
+            optimizer=study.optimizer,
+            metric=metric,
+            within=None if asked is None else str(asked),
+            trained_enough=enough,
+            censored=censored,
             trials_used=len(counted.places),
-        )  # fmt: skip
+        )
         granted = np.full(len(step), True)
         if asked is not None:
             granted = asked.covers(study, measurements)[usable]

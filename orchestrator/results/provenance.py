@@ -32,9 +32,13 @@ def _commit() -> str | None:
     here = Path(__file__).parent
     try:
         described = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=here,
-            capture_output=True, text=True, timeout=10, check=False,
-        )  # fmt: skip
+            ["git", "describe", "--always", "--dirty", "--abbrev=12"],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return described.stdout.strip() or None

@@ -132,13 +132,17 @@ def repeats_from(
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     median = _median(draws)
     return Repeats(
-        trial=trial, params=params, count=len(steps), reached=sum(map(math.isfinite, steps)),
+        trial=trial,
+        params=params,
+        count=len(steps),
+        reached=sum(map(math.isfinite, steps)),
         median=median if math.isfinite(median) else None,
         low=int(steps[low]) if math.isfinite(steps[low]) else None,
-        high=int(steps[high]) if math.isfinite(steps[high]) else None, confidence=confidence,
+        high=int(steps[high]) if math.isfinite(steps[high]) else None,
+        confidence=confidence,
         resolution=max(resolution for _, resolution in middle),
         steps=tuple(int(step) for step in steps if math.isfinite(step)),
-    )  # fmt: skip
+    )
 
 
 def _median(draws: Sequence[Draw]) -> float:

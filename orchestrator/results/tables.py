@@ -113,7 +113,10 @@ def finished_trial(
     outcome = {name: row[name] for name in OF_OUTCOME}
     return FinishedTrial(
         trial=Trial(
-            study=study, index=row["trial"], seed=row["seed"], params=json.loads(row["params"]),
+            study=study,
+            index=row["trial"],
+            seed=row["seed"],
+            params=json.loads(row["params"]),
             repeat=row.get("repeat", 0),
         ),
         outcome=Outcome(**{**outcome, "width": row["width"] or 1}),
@@ -128,7 +131,7 @@ def finished_trial(
         ranks=row["ranks"],
         started=row["started"],
         where=row["where"],
-    )  # fmt: skip
+    )
 
 
 class Damaged(ValueError):

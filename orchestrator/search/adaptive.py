@@ -141,9 +141,13 @@ def _sampler(
     match algorithm:
         case "tpe":
             return TPESampler(
-                seed=seed, n_startup_trials=10, n_ei_candidates=24, multivariate=True, group=False,
+                seed=seed,
+                n_startup_trials=10,
+                n_ei_candidates=24,
+                multivariate=True,
+                group=False,
                 constant_liar=True,
-            )  # fmt: skip
+            )
         case "gp":
             return GPSampler(
                 seed=seed,
@@ -184,10 +188,14 @@ class _CmaEs(CmaEsSampler):
         # The default population size of CMA-ES, rounded up to whole generations.
         default = 4 + math.floor(3 * math.log(max(len(self._ranges), 1)))
         super().__init__(
-            seed=seed, n_startup_trials=0, popsize=math.ceil(default / count) * count,
-            with_margin=False, lr_adapt=False, use_separable_cma=False,
+            seed=seed,
+            n_startup_trials=0,
+            popsize=math.ceil(default / count) * count,
+            with_margin=False,
+            lr_adapt=False,
+            use_separable_cma=False,
             warn_independent_sampling=False,
-        )  # fmt: skip
+        )
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
