@@ -10,6 +10,8 @@
     overhead      microseconds per step beside a loop written by hand
     stacks        steps per second of all trials together, in stacks of 1 (alone) to 256, of the
                   paper's Simple CNN on random images and of digits/mlp
+    models        milliseconds per step of ResNet-50 and of a GPT of 85 million weights on made-up
+                  data, by precision, layout and compiler, and seconds of an evaluation
 
 Prints a table and one JSON line; exit code 1 if anything does not hold. In smoke mode, and without
 a GPU, the CPU goes through the same checks.
@@ -36,7 +38,10 @@ from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.stack import Stack
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
+from orchestrator.workloads.gpt import REGISTERED
+from orchestrator.workloads.imagenet import Standardised
 from orchestrator.workloads.mnist import simple_cnn
+from orchestrator.workloads.resnet import resnet_50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +59,26 @@ class Sizes:
     stacked_sizes: tuple[int, ...]
     widths: tuple[int, ...]
     stacked_steps: int
+    image_size: int
+    images: int
+    """In a batch of ResNet-50."""
+    layers: int
+    """Of the GPT."""
+    sequences: int
+    """In its batch."""
 
 
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
     hungry=2000, overhead_steps=3000,
     stacked_sizes=(1, 8, 32, 128), widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
+    image_size=224, images=256, layers=12, sequences=32,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
     hungry=8, overhead_steps=20,
     stacked_sizes=(8,), widths=(1, 2), stacked_steps=2,
+    image_size=32, images=2, layers=1, sequences=2,
 )  # fmt: skip
 
 
@@ -131,6 +145,31 @@ class Digits(Images):
 
     def model(self) -> nn.Module:
         return simple_cnn((32, 64), 1024, 10)
+
+
+@dataclass(frozen=True)
+class Photographs(Images):
+    """Random bytes for ResNet-50."""
+
+    size: int = FULL.image_size
+    channels_last: bool = False
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        pixels = torch.randint(256, (self.examples, 3, self.size, self.size), dtype=torch.uint8)
+        every = Tensors(pixels, torch.arange(self.examples) % 1000)
+        return {"train": every, "val": every}
+
+    def model(self) -> nn.Module:
+        model = nn.Sequential(Standardised(), resnet_50(1000))
+        return model.to(memory_format=torch.channels_last) if self.channels_last else model  # type: ignore[call-overload]
+
+
+class RandomText(REGISTERED["sympy/gpt_100m"]):  # type: ignore
+    """Random tokens for a GPT of width 768."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        windows = torch.randint(self.vocabulary, (256, self.length + 1))
+        return {"train": Tensors(windows), "val": Tensors(windows[:4])}
 
 
 def toy(
@@ -236,6 +275,50 @@ def _pace(device: torch.device, trial: Trial, width: int, steps: int) -> float |
     return pace
 
 
+def check_models(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
+    found = []
+    for layout in ("", "&channels_last=true"):
+        options = f"examples={4 * sizes.images}&size={sizes.image_size}{layout}"
+        name = f"{__file__}:Photographs?{options}"
+        trial = toy(name, batch_size=sizes.images, steps=10**6)
+        ways: list[dict[str, Any]] = [{}, {"precision": "bfloat16"}]
+        if layout and device.type == "cuda":
+            ways.append({"precision": "bfloat16", "compile": True})
+        found += [_speed(device, trial, sizes, way) for way in ways]
+    trial = toy(
+        f"{__file__}:RandomText?length=512&layers={sizes.layers}",
+        batch_size=sizes.sequences,
+        steps=10**6,
+    )
+    for way in [{"compile": True}, {}] if device.type == "cuda" else [{}]:
+        found.append(_speed(device, trial, sizes, {"precision": "bfloat16", **way}))
+    return found
+
+
+def _speed(
+    device: torch.device, trial: Trial, sizes: Sizes, way: Mapping[str, Any]
+) -> dict[str, Any]:
+    extras = replace(trial.study.extras, precision=way.get("precision", "float32"))
+    study = replace(trial.study, extras=extras)
+    engine: Engine = Single(trial, Ranks(device=device))
+    engine.put(0, replace(trial, study=study, params={**trial.params, **way}))
+    began = time.perf_counter()
+    engine.advance(1)
+    first, steps = time.perf_counter() - began, min(sizes.steps, 25)
+    engine.advance(5)
+    engine.advance(steps)
+    milliseconds = 1000 * engine.rate
+    engine.evaluated([0], test=False)
+    began = time.perf_counter()
+    engine.evaluated([0], test=False)
+    evaluation = time.perf_counter() - began
+    engine.clear(0)
+    name = trial.study.workload.rpartition(":")[2]
+    print(f"{name:<50}{way!s:<46}{milliseconds:8.1f} ms/step, {first:5.1f} s at first, "
+          f"{evaluation:6.2f} s of evaluation", flush=True)  # fmt: skip
+    return {"workload": name, **way, "ms": milliseconds, "first": first, "evaluation": evaluation}
+
+
 def check_memory(device: torch.device, trial: Trial, warm_trials: int) -> int:
     """Bytes of CUDA memory that are held after so many trials and weren't before; 0 on the CPU."""
     torch.cuda.empty_cache()
@@ -284,6 +367,7 @@ def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
     figures["out_of_memory"], was_split = check_out_of_memory(device, sizes)
     figures["overhead"] = check_overhead(device, sizes.overhead_steps)
     figures["stacks"] = check_stacks(device, sizes)
+    figures["models"] = check_models(device, sizes)
     return figures, {
         "accumulation": figures["accumulation"] < 1e-4,
         "two_ranks": (figures["two_ranks"] or 0) < 1e-4,

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import models
 import pytest
@@ -33,6 +34,40 @@ BY_TORCH = {
 
 
 LIBRARY = ["muon", "soap", "shampoo", "schedule_free_sgd", "nadam"]
+
+
+@pytest.mark.filterwarnings("ignore:put_ does not have a deterministic")
+@pytest.mark.parametrize("name", ["MLP", "GhostCNN"])
+def test_a_gradient_without_a_deterministic_kernel_is_computed_again_without_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, whose attention takes the deterministic kernel only if no other is allowed."""
+    trial = make_trial(workload=f"{models.__file__}:{name}", params=PARAMS, budget_steps=3)
+    plain, _ = run_trial(trial)
+    strict = []
+
+    class Refused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, losses: torch.Tensor) -> torch.Tensor:
+            return losses.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+            strict.append(not torch.is_deterministic_algorithms_warn_only_enabled())
+            index = torch.arange(len(gradient))
+            return gradient.put(index, gradient)
+
+    def loss(self: object, *arguments: object) -> torch.Tensor:
+        return Refused.apply(original(self, *arguments))
+
+    kind = type(load_workload(trial.study.workload))
+    original: Any = kind.loss
+    monkeypatch.setattr(kind, "loss", loss)
+    monkeypatch.setattr("orchestrator.training.trainer.STRICT", ("cpu",))
+    measurements, outcome = run_trial(trial)
+    assert strict == [True, False, False, False]
+    assert [m.metrics for m in measurements] == [m.metrics for m in plain]
+    assert outcome.micro_batch is None
 
 
 @pytest.mark.dear

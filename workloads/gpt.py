@@ -115,8 +115,8 @@ OPTIONS = ("width", "layers", "head_width", "length")
 SIZES = {
     # these, and the goal
     "gpt": (64, 2, 32, 64, 1.9),
-    "gpt_1m": (128, 5, 32, 128, 1.4),
-    "gpt_10m": (384, 6, 64, 256, 1.1),
+    "gpt_1m": (128, 5, 32, 128, 1.2),
+    "gpt_10m": (384, 6, 64, 256, 0.9),
     "gpt_100m": (768, 14, 64, 1024, 0.9),
 }
 """Networks by name, of 0.1, 1, 10 and 100 million weights. All numbers are our choice."""

@@ -60,8 +60,8 @@ def trial(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="When and what to measure: spacing, min_examples, train_examples=N, "
-            "gradient_norm=true, distance=true, noise_scale=true. Repeatable.",
+            help="When and what to measure: spacing, min_examples, precision=bfloat16, "
+            "train_examples=N, gradient_norm=true, distance=true, noise_scale=true. Repeatable.",
         ),
     ] = None,
     steps: StepsOption = None,

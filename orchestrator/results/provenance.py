@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,21 @@ PACKAGES = ("ray", "torch", "numpy", "scipy", "pyarrow", "optuna", "scikit-learn
 def provenance() -> dict[str, Any]:
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "version": version("orchestrate-batch-size"),
+        "version": _version("orchestrate-batch-size") or "not installed",
         "commit": _commit(),
         "python": platform.python_version(),
-        "packages": {name: version(name) for name in PACKAGES},
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "platform": platform.platform(),
         "processor": _processor(),
         "cpus": cores(),
     }
+
+
+def _version(package: str) -> str | None:
+    """None where it is not installed: a checkout trains without, and `--no-ray` without Ray."""
+    with suppress(PackageNotFoundError):
+        return version(package)
+    return None
 
 
 def _commit() -> str | None:

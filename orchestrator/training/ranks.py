@@ -274,6 +274,17 @@ def _compute_alike() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
+@contextmanager
+def strictly_alike() -> Iterator[None]:
+    """Refuses operations without a deterministic kernel, instead of warning. Those that have both,
+    such as the gradient of attention, take the deterministic one only then."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 def _local_devices(count: int) -> list[torch.device]:
     """Returns a separate GPU for each rank or, if there are too few GPUs, the CPU for all ranks."""
     if gpus_here() >= count:

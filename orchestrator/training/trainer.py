@@ -19,12 +19,15 @@ from orchestrator.training.compiled import check_alike, compile_in_place, refusa
 from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, Function, kept
 from orchestrator.training.optimizers import make_optimizer
-from orchestrator.training.ranks import Ranks
+from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
 from orchestrator.training.streams import Stream
 from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
+
+STRICT = ("cuda",)
+"""Kinds of devices on which gradients may have two kernels, of which one is deterministic."""
 
 GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
@@ -136,6 +139,7 @@ class Trainer:
         self._shares: dict[int, Tensor] = {}
         self._guarded = GUARDED_STEPS
         self._unproven = self._modifiers.compile
+        self._strict = self._ranks.device.type in STRICT
 
     def advance(self, until: int) -> None:
         """Trains up to step `until`."""
@@ -282,6 +286,11 @@ class Trainer:
                     self._prove(step)
                 losses = self._backward(average=not guarded)
             except RuntimeError as error:
+                if self._strict and "deterministic" in str(error):
+                    # It says so in the first step, and all ranks do.
+                    self._strict = False
+                    self._begin_again(self.micro_batch, step)
+                    continue
                 # Ranks that wait in a collective operation can't be told that memory ran out here.
                 # In guarded steps, no rank waits in one at this point.
                 if not out_of_memory(error) or (self._ranks.count > 1 and not guarded):
@@ -338,7 +347,8 @@ class Trainer:
         batch = self.cast(self._share.next())
         losses, weights = with_weights(self._loss(self._wrapped, batch, **self.loss_settings))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
-        losses.backward(shares)  # type: ignore[no-untyped-call]
+        with strictly_alike() if self._strict else nullcontext():
+            losses.backward(shares)  # type: ignore[no-untyped-call]
         return losses.detach(), weights
 
     def _shares_like(self, losses: Tensor) -> Tensor:
@@ -369,14 +379,17 @@ class Trainer:
         halved = self._share.halved()
         if halved is None:
             raise OutOfMemory("out of memory, even with the smallest possible micro-batch")
+        self._begin_again(halved, step)
+        self._unproven = self._modifiers.compile
+        self._losses.regroup(self._share.pieces)
+
+    def _begin_again(self, micro_batch: int | None, step: int) -> None:
         for parameter in self.parameters:
             parameter.grad = None
         discard(self._norms)
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
-        self._share.deliver(halved, from_step=step)
-        self._unproven = self._modifiers.compile
-        self._losses.regroup(self._share.pieces)
+        self._share.deliver(micro_batch, from_step=step)
 
 
 def losses_of_first(
