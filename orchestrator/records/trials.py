@@ -102,6 +102,8 @@ class Trial:
                 del fields["measurements"], fields["examples"]
         if self.study.program is None:  # nor programs
             del document["study"]["program"]
+        if self.study.extras.precision == "float32":  # nor another precision of evaluations
+            del document["study"]["extras"]["precision"]
         text = json.dumps(document, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -71,8 +71,9 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
     """Refuses parameters without a gradient, for which ranks would wait when they average."""
     with torch.enable_grad():
         losses, _ = with_weights(workload.loss(trainer.model, batch, **trainer.loss_settings))
+        loss = losses.mean()
     trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
-    gradients = torch.autograd.grad(losses.mean(), [*trained.values()], allow_unused=True)
+    gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)
     if idle := [name for name, one in zip(trained, gradients, strict=True) if one is None]:
         raise BadInput(
             f"Where several ranks train a trial, the loss of {type(workload).__name__} must depend "
