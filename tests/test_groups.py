@@ -141,6 +141,11 @@ class Vector(Grouped):
     named = (Group(parameters=["4.bias"], hidden=True),)
 
 
+class Names(Grouped):
+    def groups(self, model: nn.Module) -> Any:
+        return ["1.weight"]
+
+
 class Hidden(Grouped):
     named = (
         Group(parameters=["1.weight"], hidden=False),
@@ -216,7 +221,7 @@ def test_a_group_may_say_what_muon_takes() -> None:
 @pytest.mark.parametrize(
     ("workload", "code", "value"),
     [(Absent, "unknown-name", "'1.weigth'"), (Twice, "wrong-value", "'1.weight'"),
-     (Vector, "wrong-value", "'4.bias'")],
+     (Vector, "wrong-value", "'4.bias'"), (Names, "wrong-result", "1.weight")],
 )  # fmt: skip
 def test_groups_that_cant_be(workload: type, code: str, value: str) -> None:
     with refused(code, value):

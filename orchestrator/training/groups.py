@@ -26,6 +26,8 @@ def sorted_parameters(
 ) -> list[dict[str, Any]]:
     """Returns torch's parameter groups. `rates` and `decays` are the learning rate and weight decay
     of hidden matrices, then of the rest; None: the optimizer has none. Muon needs the `losses`."""
+    if not (isinstance(groups, Sequence) and all(isinstance(each, Group) for each in groups)):
+        raise BadInput(f"`groups` must be a list of Group, not {groups!r}.", code="wrong-result")
     named = dict(model.named_parameters(remove_duplicate=False))
     chosen: dict[int, Group] = {}
     for named_group, name in ((each, name) for each in groups for name in each.parameters):
