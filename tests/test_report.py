@@ -288,7 +288,7 @@ def test_recipes_are_told_as_multiples_of_the_best() -> None:
     assert table_of_ratios(ROWS) == ""
 
 
-DRAWN_OF_ALL = 23
+DRAWN_OF_ALL = 21
 """Figures of two workloads and goals."""
 
 SORTED = """(async () => {
