@@ -1,6 +1,7 @@
 """Models that torch's compiler compiles, against the same models without it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from orchestrator.records import BatchSchedule, EvaluationGrid, Measurement, Stage
 from orchestrator.training import compiled, train_on_ranks
 from orchestrator.training.settings import sort
+from orchestrator.training.stackable import best_width
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import load_workload
 
@@ -144,6 +146,21 @@ def test_what_computes_something_else_is_refused(
         run_trial(of("digits/mlp", compile=True))
     with refused("wrong-value", "'compile'", "true or false", "yes"):
         sort({"compile": "yes"}, load_workload("digits/mlp"))
+
+
+def test_a_diverged_trial_may_enter_another_stage(traced: None) -> None:
+    stages = (Stage(batch_size=8), Stage(batch_size=16, from_step=3, from_examples=24))
+    trial = of("digits/mlp", batch_schedule=BatchSchedule(stages), compile=True)
+    _, outcome = run_trial(replace(trial, params={**trial.params, "learning_rate": 1e30}))
+    assert outcome.status == "diverged"
+
+
+def test_planning_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_in_place(model: nn.Module) -> None:
+        raise AssertionError("it would take minutes")
+
+    monkeypatch.setattr("orchestrator.training.trainer.compile_in_place", compile_in_place)
+    assert best_width(of("digits/mlp", compile=True), "cpu", None)[0] > 1
 
 
 def test_it_trains_alone() -> None:

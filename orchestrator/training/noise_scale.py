@@ -194,9 +194,11 @@ def _preconditioner(
     optimizer.load_state_dict(state["optimizer"])
     (square, corrected), (group, *_) = ROOTS[name], optimizer.param_groups
     correction = 1 - group["betas"][1] ** state["step"] if corrected else 1.0
-    parts = [
-        1 / ((optimizer.state[p][square] / correction).sqrt() + group["eps"]).flatten()
+    squares = (
+        # A parameter that the loss does not depend on has no state, and gradients of zero.
+        optimizer.state[p].get(square, torch.ones_like(p)).flatten()
         for p in model.parameters()
         if p.requires_grad
-    ]
-    return torch.cat(parts)
+    )
+    factor: Tensor = 1 / ((torch.cat([*squares]) / correction).sqrt() + group["eps"])
+    return factor

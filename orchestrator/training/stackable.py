@@ -227,8 +227,9 @@ def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
-    study = trial.study.with_batches_of(examples)
-    trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
+    study, params = trial.study.with_batches_of(examples), {**trial.params, "compile": False}
+    small = replace(trial, study=study, params=params)
+    trainer = Trainer(small, workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
         if weights > largest:
