@@ -63,7 +63,7 @@ class Evaluator:
             with trainer.evaluating(averaged=averaged):
                 yield lambda batch: self._sums(trainer, trainer.cast(batch))
 
-        (metrics,) = self.measure(1, evaluating, averages=trainer.has_average, test=test)
+        (metrics,) = self.measure(1, evaluating, averages=trainer.average is not None, test=test)
         return metrics
 
     def measure(

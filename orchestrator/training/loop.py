@@ -3,6 +3,7 @@ at once."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -88,8 +89,11 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             if due:
                 measured = engine.measure({slot: entries[slot].standing for slot in due})
                 for slot, measurement in zip(due, measured, strict=True):
-                    _take_note(engine, slot, entries[slot], measurement)
-                    yield entries[slot].task.trial, measurement
+                    entry = entries[slot]
+                    entry.standing.add(measurement)
+                    if (states := entry.task.states) is not None:
+                        states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
+                    yield entry.task.trial, measurement
                     yield from _leave(engine, slot, entries)
             else:
                 engine.advance(_steps(engine, entries))
@@ -171,12 +175,6 @@ def _leave(
     yield entry.task.trial, finished
 
 
-def _take_note(engine: Engine, slot: int, entry: _Entry, measurement: Measurement) -> None:
-    entry.standing.add(measurement)
-    if entry.task.states is not None:
-        entry.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
-
-
 def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
     """Saves a checkpoint of every trial for which it is time."""
     for slot, entry in entries.items():
@@ -232,11 +230,9 @@ def _steps(engine: Engine, entries: Mapping[int, _Entry]) -> int:
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
     every = min(
         (t.task.checkpoint.every_seconds for t in entries.values() if t.task.checkpoint),
-        default=None,
+        default=math.inf,
     )
-    if every is None or engine.rate * steps <= every:
-        return steps
-    return max(1, int(every / engine.rate))
+    return steps if engine.rate * steps <= every else max(1, int(every / engine.rate))
 
 
 def train_on_ranks(

@@ -41,10 +41,6 @@ class Modifiers:
         if self.noise_activations:
             _add_noise_to_activations(model, self.noise_activations)
 
-    def with_precision(self, loss: Function, device: torch.device) -> Function:
-        """Returns the loss in the precision of the training."""
-        return in_precision(self.precision, loss, device)
-
     def cast(self, batch: Batch) -> Batch:
         """Returns the batch in the precision of the weights."""
         if self.precision != "float64":

@@ -16,6 +16,7 @@ from orchestrator.noise.estimates import Sample, of_chunks
 from orchestrator.noise.gradients import chunks_for, of_norms, per_chunk, per_example
 from orchestrator.records import BadInput, Trial, TrialKey, Value, derive_seed
 from orchestrator.training.memory import out_of_memory
+from orchestrator.training.modifiers import in_precision
 from orchestrator.training.optimizers import make_optimizer, plain
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
@@ -67,7 +68,8 @@ class NoiseMeter:
             self._last = trial.key, settings, model
         _, settings, model = self._last
         model.load_state_dict(state["model"])
-        loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
+        precision = settings.modifiers.precision
+        loss = Method(model, in_precision(precision, self.workload.loss, self.device))
         scales: dict[str, Tensor | None] = {"": None}
         groups = self.workload.groups(model)
         if (scale := _preconditioner(trial, model, settings.optimizer, groups, state)) is not None:

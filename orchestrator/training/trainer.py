@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_seed
-from orchestrator.records.lr_schedules import Factor, schedule_of
+from orchestrator.records import BadInput, Stage, Trial, Value, derive_seed
+from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
 from orchestrator.training.compiled import check_alike, compile_in_place, refusals, uncompiled
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Function, kept
+from orchestrator.training.modifiers import Average, Function, in_precision, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
@@ -48,7 +48,7 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._loss: Function = self._modifiers.with_precision(workload.loss, ranks.device)
+        self._loss = in_precision(self._modifiers.precision, workload.loss, ranks.device)
         self.loss_settings = settings.loss
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
@@ -70,7 +70,7 @@ class Trainer:
             )[0],
         )
         self._update = step_of(self.optimizer)
-        self._average = (
+        self.average = (
             None
             if self._modifiers.ema_decay is None
             else Average(self.parameters, self._modifiers.ema_decay)
@@ -87,7 +87,13 @@ class Trainer:
         self._wrapped = ranks.wrap(self.model)
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
-        self._factor = self._schedule(study, settings.schedule, train_split.size)
+        self._factor = schedule_of(study, settings.schedule, train_split.size)
+        if self._factor and any("lr" not in group for group in self.optimizer.param_groups):
+            raise BadInput(
+                f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
+                "schedule.",
+                code="no-effect",
+            )
 
         self._enter(self._batches.stages[0])
         self._share.deliver(micro_batch, from_step=0)
@@ -103,20 +109,6 @@ class Trainer:
         """Seconds per step in the last call of `advance`."""
         self._since = 0
         """Number of steps since the batch loss was last read."""
-
-    def _schedule(
-        self, study: Study, settings: Mapping[str, Value], size: int | None
-    ) -> Factor | None:
-        """Returns the function from the step to the factor on learning rates; None if they are
-        constant."""
-        factor = schedule_of(study, settings, size)
-        if factor and any("lr" not in group for group in self.optimizer.param_groups):
-            raise BadInput(
-                f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
-                "schedule.",
-                code="no-effect",
-            )
-        return factor
 
     def _enter(self, stage: Stage) -> None:
         """Prepares the steps of `stage`. Afterwards, the caller must say at which step its batches
@@ -179,7 +171,7 @@ class Trainer:
         """Prepares the model for an evaluation within the context, and restores it afterwards, bit
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
-        average = self._average if averaged else None
+        average = self.average if averaged else None
         own_code = uncompiled(self.model) if self._modifiers.compile else nullcontext()
         with torch.no_grad(), own_code, average.in_place() if average else nullcontext():
             self.model.eval()
@@ -201,10 +193,6 @@ class Trainer:
         slice."""
         return self._share.micro_batch
 
-    @property
-    def has_average(self) -> bool:
-        return self._average is not None
-
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
         this."""
@@ -212,7 +200,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "average": self._average and self._average.state(),
+            "average": self.average and self.average.state(),
             "step": self.step,
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
@@ -227,8 +215,8 @@ class Trainer:
         and each rank begins a new stream of random numbers for dropout."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self._average is not None:
-            self._average.load(state["average"])
+        if self.average is not None:
+            self.average.load(state["average"])
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
@@ -269,8 +257,8 @@ class Trainer:
         self._update()
         if self._norms:
             commit(self._norms, self._ranks.sum if self._ranks.count > 1 else None)
-        if self._average is not None:
-            self._average.update()
+        if self.average is not None:
+            self.average.update()
 
     def _compute_gradients(self, step: int) -> None:
         """Computes the gradients of the global batch on every rank. If memory runs out, it tries
