@@ -38,16 +38,6 @@ def compile_in_place(model: nn.Module) -> None:
 
 
 @contextmanager
-def uncompiled(model: nn.Module) -> Iterator[None]:
-    """Makes calls of the model run its own code within the context."""
-    compiled, model._compiled_call_impl = model._compiled_call_impl, None
-    try:
-        yield
-    finally:
-        model._compiled_call_impl = compiled
-
-
-@contextmanager
 def refusals() -> Iterator[None]:
     """Tells that torch can't compile what it fails to compile within the context."""
     try:

@@ -89,11 +89,8 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             if due:
                 measured = engine.measure({slot: entries[slot].standing for slot in due})
                 for slot, measurement in zip(due, measured, strict=True):
-                    entry = entries[slot]
-                    entry.standing.add(measurement)
-                    if (states := entry.task.states) is not None:
-                        states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
-                    yield entry.task.trial, measurement
+                    _take_note(engine, slot, entries[slot], measurement)
+                    yield entries[slot].task.trial, measurement
                     yield from _leave(engine, slot, entries)
             else:
                 engine.advance(_steps(engine, entries))
@@ -173,6 +170,12 @@ def _leave(
     del entries[slot]
     engine.clear(slot)
     yield entry.task.trial, finished
+
+
+def _take_note(engine: Engine, slot: int, entry: _Entry, measurement: Measurement) -> None:
+    entry.standing.add(measurement)
+    if entry.task.states is not None:
+        entry.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
 
 
 def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:

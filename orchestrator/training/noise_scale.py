@@ -24,7 +24,7 @@ from orchestrator.training.streams import Stream
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import Batch, Group, Split, Workload, divided, example_seeds, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
-from orchestrator.workloads.streamed import Streamed
+from orchestrator.workloads.splits import Streamed
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512

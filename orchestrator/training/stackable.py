@@ -86,7 +86,7 @@ def why_not(
         with warnings.catch_warnings():
             # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
-            stacked = _trained(Stack(plain, len(pair), ranks, prepared=prepared), pair)
+            stacked = _trained(Stack(plain, ranks, len(pair), prepared=prepared), pair)
     except BadInput:
         raise
     except Exception as error:
@@ -111,8 +111,8 @@ def why_not_here(
     prepared = workload, {**small, "train": splits["train"]}
     plain, ranks = _plain(trial, workload, trial.study.batch_size), Ranks(device=device)
     trials = [replace(plain, index=slot, seed=plain.seed + slot) for slot in range(width)]
-    *_, among = _trained(Stack(plain, width, ranks, prepared=prepared), trials)
-    (lone,) = _trained(Stack(plain, width, ranks, prepared=prepared), trials[-1:])
+    *_, among = _trained(Stack(plain, ranks, width, prepared=prepared), trials)
+    (lone,) = _trained(Stack(plain, ranks, width, prepared=prepared), trials[-1:])
     same = all(torch.equal(among.after[name], tensor) for name, tensor in lone.after.items())
     if not same or among.metrics != lone.metrics:
         return f"the bits of a trial in a stack of {width} depend on its slot on this device"

@@ -15,7 +15,7 @@ from orchestrator.records import BadInput, Stage, Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
-from orchestrator.training.compiled import check_alike, compile_in_place, refusals, uncompiled
+from orchestrator.training.compiled import check_alike, compile_in_place, refusals
 from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, Function, in_precision, kept
 from orchestrator.training.optimizers import make_optimizer
@@ -172,7 +172,8 @@ class Trainer:
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
         average = self.average if averaged else None
-        own_code = uncompiled(self.model) if self._modifiers.compile else nullcontext()
+        compiles = self._modifiers.compile
+        own_code = torch.compiler.set_stance("force_eager") if compiles else nullcontext()
         with torch.no_grad(), own_code, average.in_place() if average else nullcontext():
             self.model.eval()
             if swap is None:
@@ -294,7 +295,7 @@ class Trainer:
         devices = [self._ranks.device] if self._ranks.device.type == "cuda" else []
         found = []
         try:
-            for code in (uncompiled(self.model), refusals()):
+            for code in (torch.compiler.set_stance("force_eager"), refusals()):
                 with code, kept([*self.model.buffers()]), torch.random.fork_rng(devices):
                     self._backward(average=False)
                 found.append([p.grad for p in self.parameters if p.grad is not None])
