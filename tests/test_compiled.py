@@ -13,7 +13,7 @@ from test_stackable import reason
 from torch import Tensor, nn
 
 from orchestrator.records import BatchSchedule, EvaluationGrid, Measurement, Stage
-from orchestrator.training import compiled, train_on_ranks
+from orchestrator.training import compiler, train_on_ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.stackable import best_width
 from orchestrator.training.trainer import Trainer
@@ -28,7 +28,7 @@ SPARSE = EvaluationGrid(spacing=0, min_gap=4)
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler without its last part, which needs seconds and a compiler of C++."""
-    monkeypatch.setattr(compiled, "COMPILER", {"backend": "aot_eager"})
+    monkeypatch.setattr(compiler, "COMPILER", {"backend": "aot_eager"})
 
 
 def of(workload: str, **settings: Any) -> Any:
@@ -141,7 +141,7 @@ def test_what_computes_something_else_is_refused(
     def broken(*arguments: Any) -> None:
         raise ValueError("no compiler\nat all")
 
-    monkeypatch.setattr(compiled, "COMPILER", {"backend": broken})
+    monkeypatch.setattr(compiler, "COMPILER", {"backend": broken})
     with refused("unusable", "'compile'", "no compiler"):
         run_trial(of("digits/mlp", compile=True))
     with refused("wrong-value", "'compile'", "true or false", "yes"):

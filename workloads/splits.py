@@ -19,15 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import Augment
 from orchestrator.workloads.examples import Collate, MapStyle, examples_of, random_examples_of
-from orchestrator.workloads.trees import (
-    Batch,
-    checked,
-    described,
-    divided,
-    joined,
-    leaves,
-    mapped,
-)
+from orchestrator.workloads.trees import Batch, checked, described, divided, joined, leaves, mapped
 
 Draw = tuple[Tensor, ...]
 """Indices of examples (int64) and, for a split that is `seeded`, a seed for each example."""

@@ -98,11 +98,7 @@ def _convolves(trial: Trial, data_dir: Path | None) -> bool:
 
 
 def train_in_stack(
-    trial: Trial,
-    width: int,
-    *,
-    data_dir: Path | None = None,
-    checkpoint: Checkpoint | None = None,
+    trial: Trial, width: int, *, data_dir: Path | None = None, checkpoint: Checkpoint | None = None
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """Trains one trial in a stack of `width` slots, of which it uses one. Its measurements do not
     depend on the other slots. Yields and returns the same as `train_on_ranks`."""

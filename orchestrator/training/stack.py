@@ -22,10 +22,10 @@ from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
+from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
-from orchestrator.training.streams import Stream
 from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
 from orchestrator.training.trainer import fresh_model, losses_of_first
 from orchestrator.workloads import Batch, ghosts, mapped
@@ -268,8 +268,9 @@ class Stack(Engine):
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
-        loss, split = self._workload.loss, self._split
-        _, weights = losses_of_first(loss, model, split, self._cast, settings.loss)
+        loss: Function = self._workload.loss
+        loss = partial(loss, **settings.loss)
+        _, weights = losses_of_first(loss, model, self._split, self._cast)
         if weights is not None:
             raise ValueError("its losses have weights, or half precision")
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.alike import products_are_alike
+from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.modifiers import NOISES
 from orchestrator.training.optimizers import is_built_in
@@ -24,7 +25,6 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer, fresh_model
-from orchestrator.training.uncompiled import flop_counter
 from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
 from orchestrator.workloads.splits import source_of
 
@@ -201,10 +201,7 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
 
 
 def best_width(
-    trial: Trial,
-    kind: Kind,
-    data_dir: Path | None,
-    costs: Costs | None = None,
+    trial: Trial, kind: Kind, data_dir: Path | None, costs: Costs | None = None
 ) -> tuple[int, str]:
     """Returns the number of trials of the study of `trial` that are trained fastest as one model,
     and the reason if it is 1, in words. Whether they can be stacked at all is decided by

@@ -73,23 +73,22 @@ class StackedModel:
         counts = (buffers.get((name, "num_batches_tracked")) for name, _ in tracking)
         self._counts = [count for count in counts if count is not None]
 
+    @torch.no_grad()
     def put(self, slot: int, model: nn.Module) -> None:
         """Copies the weights and buffers of `model` into a slot."""
-        named = dict([*model.named_parameters(), *model.named_buffers()])
-        with torch.no_grad():
-            self.weights[slot] = self.layout.row([named[name] for name in self.names])
-            for name, of_all in self.fixed.items():
-                of_all[slot] = named[name]
+        for ours, theirs in self._pairs(slot, model):
+            ours.copy_(theirs)
 
+    @torch.no_grad()
     def take(self, slot: int, model: nn.Module) -> None:
         """Copies the weights and buffers of a slot into `model`."""
+        for ours, theirs in self._pairs(slot, model):
+            theirs.copy_(ours)
+
+    def _pairs(self, slot: int, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         named = dict([*model.named_parameters(), *model.named_buffers()])
-        row = self.layout.views(self.weights[slot])
-        with torch.no_grad():
-            for name, weight in zip(self.names, row, strict=True):
-                named[name].copy_(weight)
-            for name, of_all in self.fixed.items():
-                named[name].copy_(of_all[slot])
+        ours = [*self.layout.views(self.weights[slot]), *(t[slot] for t in self.fixed.values())]
+        return zip(ours, (named[name] for name in [*self.names, *self.fixed]), strict=True)
 
     def gradients(
         self,
@@ -116,11 +115,7 @@ class StackedModel:
         return losses
 
     def _compute_gradients(
-        self,
-        inputs: list[Tensor],
-        like: Batch,
-        settings: Sequence[str],
-        shared: Mapping[str, Any],
+        self, inputs: list[Tensor], like: Batch, settings: Sequence[str], shared: Mapping[str, Any]
     ) -> list[Tensor]:
         """Returns the losses, the gradient of each parameter and the sums of each batch norm."""
         given = iter(inputs)

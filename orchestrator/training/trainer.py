@@ -6,23 +6,22 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Stage, Trial, Value, derive_seed
+from orchestrator.records import BadInput, Stage, Trial, derive_seed
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
-from orchestrator.training.compiled import check_alike, compile_in_place, refusals
+from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Function, in_precision, kept
+from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
-from orchestrator.training.streams import Stream
-from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
@@ -48,8 +47,8 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._loss = in_precision(self._modifiers.precision, workload.loss, ranks.device)
-        self.loss_settings = settings.loss
+        loss = in_precision(self._modifiers.precision, workload.loss, ranks.device)
+        self.loss = partial(loss, **settings.loss)
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
         self._noise_seed = derive_seed(trial.seed, "noise")
@@ -65,9 +64,7 @@ class Trainer:
             self.model,
             settings.optimizer,
             workload.groups(self.model),
-            lambda: losses_of_first(
-                self._loss, self.model, train_split, self.cast, self.loss_settings
-            )[0],
+            lambda: losses_of_first(self.loss, self.model, train_split, self.cast)[0],
         )
         self._update = step_of(self.optimizer)
         self.average = (
@@ -325,7 +322,7 @@ class Trainer:
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._share.next())
-        losses, weights = with_weights(self._loss(self._wrapped, batch, **self.loss_settings))
+        losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         losses.backward(shares)  # type: ignore[no-untyped-call]
         return losses.detach(), weights
@@ -369,18 +366,14 @@ class Trainer:
 
 
 def losses_of_first(
-    loss: Function,
-    model: nn.Module,
-    split: Split,
-    cast: Callable[[Batch], Batch],
-    settings: Mapping[str, Value],
+    loss: Function, model: nn.Module, split: Split, cast: Callable[[Batch], Batch]
 ) -> tuple[Tensor, Tensor | None]:
     """Returns the loss of the first example, with its graph, and its weight. Neither the model nor
     the random numbers of the process are affected."""
     training = [module for module in model.modules() if module.training]
     batch = cast(split.batch(torch.zeros(1, dtype=torch.int64, device=split.draws_on)))
     with torch.random.fork_rng(devices=[]):
-        found = with_weights(loss(model.eval(), batch, **settings))
+        found = with_weights(loss(model.eval(), batch))
     for module in training:
         module.training = True
     return found
