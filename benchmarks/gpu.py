@@ -262,7 +262,7 @@ def _pace(device: torch.device, trial: Trial, width: int, steps: int) -> float |
     """None where memory does not suffice."""
     ranks = Ranks(device=device)
     try:
-        engine: Engine = Single(trial, ranks) if width == 1 else Stack(trial, width, ranks)
+        engine: Engine = Single(trial, ranks) if width == 1 else Stack(trial, ranks, width)
         for slot in range(width):
             engine.put(slot, replace(trial, index=slot, seed=slot))
         engine.advance(max(steps // 4, 1))

@@ -121,7 +121,7 @@ def train_stacked(
 ) -> tuple[float, float]:
     """Seconds per trial, and until the first slots are there, which is once per study."""
     began = time.perf_counter()
-    engine = Stack(trials[0], width, Ranks(), data_dir=data)
+    engine = Stack(trials[0], Ranks(), width, data_dir=data)
     engine.put(0, trials[0])
     engine.advance(1)
     engine.measure({0: Standing(trials[0].study)})

@@ -21,7 +21,7 @@ def train_stacked(
     `order`."""
     ours = [replace(trial) for trial in trials]
     found: dict[int, list[Measurement]] = {id(trial): [] for trial in ours}
-    engine = Stack(trials[0], width, Ranks(), data_dir=data_dir)
+    engine = Stack(trials[0], Ranks(), width, data_dir=data_dir)
     tasks = [Task(trial=ours[number]) for number in order or range(len(ours))]
     for trial, event in train_all(engine, tasks):
         if isinstance(event, Measurement):

@@ -1,6 +1,7 @@
 """Models that torch's compiler compiles, against the same models without it."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from test_stackable import reason
 from torch import Tensor, nn
 
 from orchestrator.records import BatchSchedule, EvaluationGrid, Measurement, Stage
-from orchestrator.training import compiled, train_on_ranks
+from orchestrator.training import compiler, train_on_ranks
 from orchestrator.training.settings import sort
+from orchestrator.training.stackable import best_width
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import load_workload
 
@@ -26,7 +28,7 @@ SPARSE = EvaluationGrid(spacing=0, min_gap=4)
 @pytest.fixture
 def traced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler without its last part, which needs seconds and a compiler of C++."""
-    monkeypatch.setattr(compiled, "COMPILER", {"backend": "aot_eager"})
+    monkeypatch.setattr(compiler, "COMPILER", {"backend": "aot_eager"})
 
 
 def of(workload: str, **settings: Any) -> Any:
@@ -139,11 +141,26 @@ def test_what_computes_something_else_is_refused(
     def broken(*arguments: Any) -> None:
         raise ValueError("no compiler\nat all")
 
-    monkeypatch.setattr(compiled, "COMPILER", {"backend": broken})
+    monkeypatch.setattr(compiler, "COMPILER", {"backend": broken})
     with refused("unusable", "'compile'", "no compiler"):
         run_trial(of("digits/mlp", compile=True))
     with refused("wrong-value", "'compile'", "true or false", "yes"):
         sort({"compile": "yes"}, load_workload("digits/mlp"))
+
+
+def test_a_diverged_trial_may_enter_another_stage(traced: None) -> None:
+    stages = (Stage(batch_size=8), Stage(batch_size=16, from_step=3, from_examples=24))
+    trial = of("digits/mlp", batch_schedule=BatchSchedule(stages), compile=True)
+    _, outcome = run_trial(replace(trial, params={**trial.params, "learning_rate": 1e30}))
+    assert outcome.status == "diverged"
+
+
+def test_planning_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile_in_place(model: nn.Module) -> None:
+        raise AssertionError("it would take minutes")
+
+    monkeypatch.setattr("orchestrator.training.trainer.compile_in_place", compile_in_place)
+    assert best_width(of("digits/mlp", compile=True), "cpu", None)[0] > 1
 
 
 def test_it_trains_alone() -> None:

@@ -1,5 +1,6 @@
 """The noise scale in a trial: against closed forms, and without any effect on the training."""
 
+import inspect
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -263,6 +264,27 @@ def test_repeats_alone_may_measure_it() -> None:
     study = replace(trial.study, extras=Extras(noise_scale="repeats"))
     assert not replace(trial, study=study).measures_noise
     assert replace(trial, study=study, repeat=1).measures_noise
+
+
+class Idle(models.MLP):
+    """A parameter that the loss does not depend on."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("idle", nn.Parameter(torch.ones(3)))
+        return model
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_a_parameter_without_a_gradient_changes_nothing(optimizer: str) -> None:
+    found = []
+    for workload in (models.MLP, Idle):
+        name = f"{inspect.getfile(workload)}:{workload.__name__}"
+        trial = make_trial(name, optimizer=optimizer, params={"learning_rate": 0.01})
+        _, columns = measured(trial, steps=3)
+        assert "noise/preconditioned_variance" in columns
+        found.append(columns)
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
 class Normed(Classification):

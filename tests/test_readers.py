@@ -20,7 +20,7 @@ from orchestrator.records import BadInput
 from orchestrator.workloads import cifar10, load_workload
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.fetch import check, fetch
-from orchestrator.workloads.data.idx import read_idx
+from orchestrator.workloads.mnist import read_idx
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 

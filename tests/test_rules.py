@@ -83,10 +83,12 @@ def by_torch(optimizer: str, params: Params, slot: int) -> list[Tensor]:
 
 
 def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.float64) -> Tensor:
-    layout = Layout(SHAPES).to(torch.device("cpu"))
+    layout = Layout(SHAPES)
     weights = torch.stack([layout.row(first_weights(slot)) for slot in range(len(slots))]).to(dtype)
     rule = make_rule(optimizer, slots[0], layout)
     slots = [{**OPTIMIZERS[optimizer].defaults, **params} for params in slots]
+    for params in slots:
+        params.pop("layerwise_ratio", None)
     state = {name: torch.zeros_like(weights) for name in rule.state}
     constants = numbers_of([rule.constants(params) for params in slots], weights)
     for step, of_step in enumerate(gradients()):

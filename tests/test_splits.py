@@ -22,6 +22,7 @@ from orchestrator.workloads import (
     Tensors,
     example_seeds,
     examples_of,
+    first,
     random_flip,
     random_shift,
     uniforms,
@@ -178,12 +179,13 @@ class Read(models.MLP):
             self.reads.append(len(index))
             return val.batch(index)
 
-        return {**splits, "val": Subset(Loaded(fetch, val.size, workers=0), torch.arange(20))}
+        read = Loaded(fetch, val.size, workers=0)
+        return {**splits, "val": Subset(read, torch.arange(20)), "few": first(read, 2)}
 
 
-@pytest.mark.parametrize("room", [2**20, 100])
+@pytest.mark.parametrize(("room", "reads"), [(2**20, 22), (1000, 62), (100, 66)])
 def test_what_is_evaluated_is_read_once_if_it_fits(
-    room: int, monkeypatch: pytest.MonkeyPatch
+    room: int, reads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.training.evaluation.KEPT_BYTES", {"cpu": room})
     monkeypatch.setattr("orchestrator.training.evaluation.EXAMPLES_AT_ONCE", {"cpu": 8})
@@ -196,4 +198,4 @@ def test_what_is_evaluated_is_read_once_if_it_fits(
     finally:
         engine.clear(0)
     assert found[0] == found[1] == found[2]
-    assert sum(Read.reads) == (20 if room > 100 else 60)
+    assert sum(Read.reads) == reads

@@ -221,7 +221,7 @@ def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, l
 
 def test_some_slots_measure_as_all_do() -> None:
     trials = variants(trial_of(NETWORKS["cnn"]), 7)
-    stack = Stack(trials[0], 7, Ranks())
+    stack = Stack(trials[0], Ranks(), 7)
     for slot, trial in enumerate(trials):
         stack.put(slot, trial)
     stack.advance(3)
@@ -243,7 +243,7 @@ def test_some_slots_measure_as_all_do() -> None:
 def test_impossible_settings_are_refused_as_alone(params: dict[str, Any], values: Any) -> None:
     trial = trial_of(NETWORKS["mlp"])
     good = {name: 0.1 if isinstance(value, float) else value for name, value in params.items()}
-    stack = Stack(replace(trial, params={**trial.params, **good}), 2, Ranks())
+    stack = Stack(replace(trial, params={**trial.params, **good}), Ranks(), 2)
     with refused("wrong-value", *values):
         stack.put(0, replace(trial, params={**trial.params, **params}))
     stack.put(0, replace(trial, params={**trial.params, **good}))
@@ -264,10 +264,10 @@ def test_a_trial_moves_between_engines(optimizer: str) -> None:
     workload, splits = prepare(trial.study.workload, None, torch.device("cpu"))
     alone = Trainer(trial, workload, splits["train"], Ranks())
     alone.advance(5)
-    first = Stack(trial, 2, Ranks())
+    first = Stack(trial, Ranks(), 2)
     first.put(1, trial, alone.state())
     first.advance(3)
-    second = Stack(trial, 3, Ranks())
+    second = Stack(trial, Ranks(), 3)
     second.put(0, trial, first.state(1))
     again = Trainer(trial, workload, splits["train"], Ranks())
     again.load(first.state(1))

@@ -33,7 +33,7 @@ def followed(
     the ends."""
     curves: dict[int, list[Any]] = {}
     outcomes: dict[int, Outcome] = {}
-    for trial, event in train_all(Stack(first, width, Ranks()), tasks):
+    for trial, event in train_all(Stack(first, Ranks(), width), tasks):
         if isinstance(event, Measurement):
             curves.setdefault(trial.index, []).append((event.step, event.metrics))
         else:
@@ -50,7 +50,7 @@ def test_slots_are_refilled_and_every_trial_is_told_of_as_it_ends() -> None:
             begun.append(trial.index)
             yield Task(trial=trial)
 
-    engine, events = Stack(trials[0], 2, Ranks()), []
+    engine, events = Stack(trials[0], Ranks(), 2), []
     for trial, event in train_all(engine, tasks()):
         events.append(trial.index)
         if isinstance(event, FinishedTrial):
@@ -81,7 +81,7 @@ def test_an_interrupted_stack_goes_on_with_the_same_bits(
         ]
 
     whole, outcomes, _ = followed([Task(trial=trial) for trial in trials], trials[0], 3)
-    events = train_all(Stack(trials[0], 3, Ranks()), tasks())
+    events = train_all(Stack(trials[0], Ranks(), 3), tasks())
     while not (isinstance(event := next(events)[1], Measurement) and event.step > 10):
         pass
     events.close()
@@ -113,7 +113,7 @@ def test_slots_race_each_other(width: int) -> None:
         for trial in trials
     ]
     outcomes: dict[int, Outcome] = {}
-    for trial, event in train_all(Stack(trials[0], width, Ranks()), tasks):
+    for trial, event in train_all(Stack(trials[0], Ranks(), width), tasks):
         if isinstance(event, FinishedTrial):
             outcomes[trial.index] = event.outcome
             race.record(event)

@@ -41,8 +41,7 @@ from orchestrator.workloads.ghost_batch_norm import (
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
 from orchestrator.workloads.scenes import Scenes
-from orchestrator.workloads.splits import Draw, Loaded, Split, Subset, Tensors, first
-from orchestrator.workloads.streamed import Streamed
+from orchestrator.workloads.splits import Draw, Loaded, Split, Streamed, Subset, Tensors, first
 from orchestrator.workloads.trees import Batch, divided, mapped
 
 __all__ = [

@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from orchestrator.records import corrupt, unreadable
+from orchestrator.records import corrupt
 from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
 from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.texts import read_bytes
 from orchestrator.workloads.resnet import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch
@@ -67,10 +68,7 @@ def read_images(paths: Sequence[Path]) -> tuple[Tensor, Tensor]:
 
 
 def _records(path: Path) -> NDArray[np.uint8]:
-    try:
-        content = np.fromfile(path, dtype=np.uint8)
-    except OSError as error:
-        raise unreadable(path, error) from None
+    content = read_bytes(path)
     if not len(content) or len(content) % RECORD:
         raise corrupt(
             path, f"{len(content):,} bytes are no whole number of records of {RECORD:,} bytes"

@@ -131,15 +131,9 @@ def _look(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"a dict of {sorted(map(str, value))}"
     if isinstance(value, list) and _is_array(value):
-        return f"a list of shape {_list_shape(value)}"
+        return f"a list of shape {np.array(value, dtype=object).shape}"
     kind = described(value)
     return f"{kind} of {len(value)}" if isinstance(value, list | tuple) else kind
-
-
-def _list_shape(value: Any) -> tuple[int, ...]:
-    if not isinstance(value, list):
-        return ()
-    return (len(value), *(_list_shape(value[0]) if value else ()))
 
 
 def _refusal(values: Sequence[Any], numbers: Sequence[int], place: str) -> BadInput:

@@ -144,9 +144,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
         self.blocks = nn.Sequential(
-            nn.Dropout(0.0),
-            *(Block(width) for _ in range(layers)),
-            nn.LayerNorm(width),
+            nn.Dropout(0.0), *(Block(width) for _ in range(layers)), nn.LayerNorm(width)
         )
         self.logits = nn.Linear(width, vocabulary)
 

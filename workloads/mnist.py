@@ -3,7 +3,10 @@ studies."""
 
 from __future__ import annotations
 
+import gzip
+import math
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,12 +15,12 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from orchestrator.records import corrupt
+from orchestrator.records import corrupt, unreadable
 from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.data.idx import read_idx
 from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN, CLASSES = 60_000, 10
@@ -119,6 +122,38 @@ def read_images(files: Mapping[str, Path], part: str) -> tuple[np.ndarray, np.nd
             files[f"{part}-labels-idx1-ubyte"], f"a label is {labels.max()}, not 0 to {CLASSES - 1}"
         )
     return images, labels
+
+
+def read_idx(path: Path, *, shape: tuple[int | None, ...]) -> NDArray[np.uint8]:
+    """Returns the array in the file at `path`, an IDX file of bytes, gzipped or plain. Refuses it
+    unless it has this `shape`, in which None stands for any length.
+
+    An IDX file begins with two zero bytes, one byte for the type of the elements (8: bytes) and one
+    for the number of dimensions. Then come the size of each dimension as a big-endian int32, and
+    the elements, with the last dimension varying fastest.
+    """
+    try:
+        with path.open("rb") as file:
+            gzipped = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path) if gzipped else path.open("rb") as file:
+            magic, header, content = file.read(4), file.read(4 * len(shape)), file.read()
+    except (OSError, EOFError, zlib.error) as error:
+        raise unreadable(path, error) from None
+    if magic != bytes([0, 0, 8, len(shape)]) or len(header) < 4 * len(shape):
+        begins = (magic + header).hex(" ") or "nothing"
+        raise corrupt(path, f"it begins with {begins}, not as bytes in {len(shape)} dimensions do")
+    sizes = np.frombuffer(header, ">i4").tolist()
+    if any(
+        size < 1 if wanted is None else size != wanted
+        for size, wanted in zip(sizes, shape, strict=True)
+    ):
+        expected = "x".join("N" if size is None else str(size) for size in shape)
+        raise corrupt(path, f"it holds {'x'.join(map(str, sizes))} elements, not {expected}")
+    if len(content) != math.prod(sizes):
+        raise corrupt(
+            path, f"its header announces {math.prod(sizes):,} bytes, it has {len(content):,}"
+        )
+    return np.frombuffer(content, np.uint8).reshape(sizes)
 
 
 def named(name: str) -> type[Workload] | None:

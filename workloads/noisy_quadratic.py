@@ -55,10 +55,7 @@ class NoisyQuadratic(Workload):
             )
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
-        return {
-            "train": GaussianStream(self.replicas * self.d),
-            "val": Tensors(torch.zeros(1, 1)),
-        }
+        return {"train": GaussianStream(self.replicas * self.d), "val": Tensors(torch.zeros(1, 1))}
 
     def model(self) -> nn.Module:
         return _Quadratic(self.d, self.replicas, self.precondition)

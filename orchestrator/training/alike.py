@@ -72,9 +72,6 @@ def products_are_alike(device: torch.device) -> bool:
 class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Makes a CPU compute these functions in whole vectors only, within the context."""
 
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         # With True, torch would load its compiler to exclude this code, which takes seconds, though

@@ -51,10 +51,7 @@ class BatchLosses:
         return folded
 
     def state(self) -> dict[str, Any]:
-        return {
-            "losses": [losses.cpu() for losses in self._vectors],
-            "folded": self._folded.cpu(),
-        }
+        return {"losses": [losses.cpu() for losses in self._vectors], "folded": self._folded.cpu()}
 
     def load(self, rank_state: Mapping[str, Any]) -> None:
         """Restores the state of this rank. Steps must have the same micro-batches as then."""

@@ -32,15 +32,17 @@ class Engine(ABC):
     def __init__(
         self,
         first: Trial,
-        width: int,
         ranks: Ranks,
-        data_dir: Path | None,
-        pulse: Callable[[], None],
-        prepared: tuple[Workload, Mapping[str, Split]] | None,
+        width: int = 1,
+        *,
+        micro_batch: int | None = None,
+        data_dir: Path | None = None,
+        pulse: Callable[[], None] = lambda: None,
+        prepared: tuple[Workload, Mapping[str, Split]] | None = None,
     ) -> None:
         """The engine takes trials of the study of `first`, in `width` slots. `prepared` replaces
         the study's workload and its splits."""
-        self.ranks, self.width, self._pulse = ranks, width, pulse
+        self.ranks, self.width, self._pulse, self._micro_batch = ranks, width, pulse, micro_batch
         self._workload, self._splits = prepared or prepare(
             first.study.workload, data_dir, ranks.device
         )
@@ -54,6 +56,11 @@ class Engine(ABC):
             ranks=ranks,
             pulse=pulse,
         )
+        self._begin(first)
+
+    @abstractmethod
+    def _begin(self, first: Trial) -> None:
+        """Makes the slots, which are free."""
 
     @abstractmethod
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
@@ -125,18 +132,7 @@ class Engine(ABC):
 class Single(Engine):
     """The engine with one slot. It trains any model with any optimizer on any number of ranks."""
 
-    def __init__(
-        self,
-        first: Trial,
-        ranks: Ranks,
-        *,
-        micro_batch: int | None = None,
-        data_dir: Path | None = None,
-        pulse: Callable[[], None] = lambda: None,
-        prepared: tuple[Workload, Mapping[str, Split]] | None = None,
-    ) -> None:
-        super().__init__(first, 1, ranks, data_dir, pulse, prepared)
-        self._micro_batch = micro_batch
+    def _begin(self, first: Trial) -> None:
         self._trainer: Trainer | None = None
 
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:

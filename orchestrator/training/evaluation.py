@@ -63,7 +63,7 @@ class Evaluator:
             with trainer.evaluating(averaged=averaged):
                 yield lambda batch: self._sums(trainer, trainer.cast(batch))
 
-        (metrics,) = self.measure(1, evaluating, averages=trainer.has_average, test=test)
+        (metrics,) = self.measure(1, evaluating, averages=trainer.average is not None, test=test)
         return metrics
 
     def measure(
@@ -124,16 +124,18 @@ class Evaluator:
             for batch in known:
                 yield mapped(lambda leaf: leaf.to(self.ranks.device, copy=True), batch)
             return
-        split = self.splits[name]
+        split, room = self.splits[name], self._room
         keeps, kept = name not in self._kept and source_of(split).fetches, list[Batch]()
         # Starting processes that fetch batches ahead pays only for several batches.
         for batch in split.batches(draws) if len(draws) > 1 else [split.batch(*draws[0])]:
             if keeps:
-                self._room -= sum(leaf.nbytes for _, leaf in leaves(batch))
+                room -= sum(leaf.nbytes for _, leaf in leaves(batch))
                 kept.append(mapped(lambda leaf: leaf.to("cpu", copy=True), batch))
-            if keeps and self._room < 0:
+            if room < 0:
                 keeps, kept = False, []
             yield batch
+        if keeps:
+            self._room = room
         self._kept[name] = kept if keeps else None
 
     def _sums(self, trainer: Trainer, batch: Batch) -> Sums:

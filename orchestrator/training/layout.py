@@ -19,7 +19,9 @@ class Layout:
     weight decay shrinks only these. Vectors and single numbers follow, then zeros up to the end of
     the row."""
 
-    def __init__(self, shapes: Sequence[torch.Size | tuple[int, ...]]) -> None:
+    def __init__(
+        self, shapes: Sequence[torch.Size | tuple[int, ...]], device: torch.device | None = None
+    ) -> None:
         order = sorted(range(len(shapes)), key=lambda number: len(shapes[number]) <= 1)
         self._shapes = [tuple(shape) for shape in shapes]
         self._places = [(0, 0)] * len(shapes)
@@ -37,12 +39,7 @@ class Layout:
         """Length of a row, with the zeros at its end."""
         self._matrices = [place for place in sorted(self._places) if place[0] < self.shrunk]
         sizes = torch.tensor([stop - start for start, stop in self._matrices], dtype=torch.int64)
-        self._owners = torch.arange(len(sizes)).repeat_interleave(sizes)
-
-    def to(self, device: torch.device) -> Layout:
-        """Moves the layout to `device`, and returns it."""
-        self._owners = self._owners.to(device)
-        return self
+        self._owners = torch.arange(len(sizes)).repeat_interleave(sizes).to(device)
 
     @torch.no_grad()
     def row(self, parameters: Sequence[Tensor]) -> Tensor:

@@ -3,6 +3,7 @@ at once."""
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -232,11 +233,9 @@ def _steps(engine: Engine, entries: Mapping[int, _Entry]) -> int:
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
     every = min(
         (t.task.checkpoint.every_seconds for t in entries.values() if t.task.checkpoint),
-        default=None,
+        default=math.inf,
     )
-    if every is None or engine.rate * steps <= every:
-        return steps
-    return max(1, int(every / engine.rate))
+    return steps if engine.rate * steps <= every else max(1, int(every / engine.rate))
 
 
 def train_on_ranks(

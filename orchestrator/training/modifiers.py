@@ -1,5 +1,5 @@
 """Modifiers of a training, beside its optimizer and schedule: gradient clipping, dropout, Gaussian
-noise, weight averaging and precision. All of them are metaparameters."""
+noise, weight averaging and precision. All of them are metaparameters. And their random numbers."""
 
 from __future__ import annotations
 
@@ -40,10 +40,6 @@ class Modifiers:
             _set_dropout(model, self.dropout)
         if self.noise_activations:
             _add_noise_to_activations(model, self.noise_activations)
-
-    def with_precision(self, loss: Function, device: torch.device) -> Function:
-        """Returns the loss in the precision of the training."""
-        return in_precision(self.precision, loss, device)
 
     def cast(self, batch: Batch) -> Batch:
         """Returns the batch in the precision of the weights."""
@@ -133,6 +129,42 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
         if before:  # a model may have no buffers
             with torch.no_grad():
                 torch._foreach_copy_(list(parameters), before)
+
+
+class Stream:
+    """The random numbers of one rank's dropout and noise. They do not depend on what else the
+    process draws from torch's generators."""
+
+    def __init__(self, seed: int, device: torch.device) -> None:
+        self._device = device
+        before = self._current()
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
+        self.states = self._current()
+        """The state of each generator, of the CPU and of a GPU."""
+        self._set(before)
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        before = self._current()
+        self._set(self.states)
+        try:
+            yield
+        finally:
+            self.states = self._current()
+            self._set(before)
+
+    def _current(self) -> list[Tensor]:
+        states = [torch.get_rng_state()]
+        if self._device.type == "cuda":
+            states.append(torch.cuda.get_rng_state(self._device))
+        return states
+
+    def _set(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self._device)
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)

@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,16 +15,16 @@ from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
 from orchestrator.noise.gradients import chunks_for, of_norms, per_chunk, per_example
-from orchestrator.records import BadInput, Trial, TrialKey, Value, derive_seed
+from orchestrator.records import BadInput, Trial, TrialKey, derive_seed
 from orchestrator.training.memory import out_of_memory
+from orchestrator.training.modifiers import Stream, in_precision
 from orchestrator.training.optimizers import make_optimizer, plain
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
-from orchestrator.training.streams import Stream
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import Batch, Group, Split, Workload, divided, example_seeds, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
-from orchestrator.workloads.streamed import Streamed
+from orchestrator.workloads.splits import Streamed
 from orchestrator.workloads.trees import leaves
 
 EXAMPLES = 512
@@ -32,6 +33,9 @@ EXAMPLES = 512
 SHUFFLED = 2**22
 """Largest number of training examples that are shuffled to draw without replacement. Shuffling more
 takes too long, so examples of a larger training set are drawn with replacement."""
+
+Scale = Tensor | None
+"""Factors on the gradients, one for each weight; None: all are 1."""
 
 POSITIONS = 2**40
 """Number of examples of an endless training set that samples are drawn from."""
@@ -67,8 +71,8 @@ class NoiseMeter:
             self._last = trial.key, settings, model
         _, settings, model = self._last
         model.load_state_dict(state["model"])
-        loss = Method(model, settings.modifiers.with_precision(self.workload.loss, self.device))
-        scales: dict[str, Tensor | None] = {"": None}
+        loss = in_precision(settings.modifiers.precision, self.workload.loss, self.device)
+        method, scales = Method(model, partial(loss, **settings.loss)), dict[str, Scale]({"": None})
         groups = self.workload.groups(model)
         if (scale := _preconditioner(trial, model, settings.optimizer, groups, state)) is not None:
             scales["preconditioned"] = scale.sqrt()
@@ -79,10 +83,10 @@ class NoiseMeter:
         seed = derive_seed(trial.seed, "noise scale", state["step"])
         batch = settings.modifiers.cast(self._drawn(seed))
         with Stream(seed, self.device).in_use():
-            samples = self._mapped(loss, batch, settings.loss, [*scales.values()])
+            samples = self._mapped(method, batch, [*scales.values()])
         if samples is None:
             with Stream(seed, self.device).in_use():
-                samples = self._chunked(loss, batch, settings.loss, [*scales.values()])
+                samples = self._chunked(method, batch, [*scales.values()])
         whole, *parts = (of_chunks(sample, population=self.train.size) for sample in samples)
         columns = whole.columns(**dict(zip([*scales][1:], parts, strict=True)))
         return columns if all(map(math.isfinite, columns.values())) else {}
@@ -98,13 +102,7 @@ class NoiseMeter:
         draw = (index, example_seeds(seed, index)) if split.seeded else (index,)
         return next(iter(split.batches([tuple(part.to(split.draws_on) for part in draw)])))
 
-    def _mapped(
-        self,
-        loss: Method,
-        batch: Batch,
-        settings: Mapping[str, Value],
-        scales: Sequence[Tensor | None],
-    ) -> list[Sample] | None:
+    def _mapped(self, loss: Method, batch: Batch, scales: list[Scale]) -> list[Sample] | None:
         """Returns samples from the gradients of single examples; None if batch norms mix examples,
         or if `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
@@ -116,7 +114,7 @@ class NoiseMeter:
         def loss_of_example(weights: Mapping[str, Tensor], example: Sequence[Tensor]) -> Tensor:
             rows = iter(example)
             batch_of_one = mapped(lambda _: next(rows).unsqueeze(0), batch)
-            losses: Tensor = call(loss, weights, batch_of_one, settings)
+            losses: Tensor = call(loss, weights, batch_of_one, {})
             return losses[0]
 
         while True:
@@ -137,13 +135,7 @@ class NoiseMeter:
                     return None
             self._at_once = (self._at_once or len(parts[0])) // 2
 
-    def _chunked(
-        self,
-        loss: Method,
-        batch: Batch,
-        settings: Mapping[str, Value],
-        scales: Sequence[Tensor | None],
-    ) -> list[Sample]:
+    def _chunked(self, loss: Method, batch: Batch, scales: list[Scale]) -> list[Sample]:
         """Returns samples from the gradients of chunks. With ghost batch norms, a chunk is a whole
         number of ghosts."""
         norms = ghost_norms(loss.model)
@@ -161,7 +153,7 @@ class NoiseMeter:
         def gradients() -> Iterator[Sequence[Tensor]]:
             for _, part in zip(range(count), divided(batch, size), strict=False):
                 self.pulse()
-                losses = loss(part, settings)
+                losses = loss(part, {})
                 found = torch.autograd.grad(losses.mean(), weights, allow_unused=True)
                 yield [
                     torch.zeros_like(w) if g is None else g
@@ -194,9 +186,11 @@ def _preconditioner(
     optimizer.load_state_dict(state["optimizer"])
     (square, corrected), (group, *_) = ROOTS[name], optimizer.param_groups
     correction = 1 - group["betas"][1] ** state["step"] if corrected else 1.0
-    parts = [
-        1 / ((optimizer.state[p][square] / correction).sqrt() + group["eps"]).flatten()
+    squares = (
+        # A parameter that the loss does not depend on has no state, and gradients of zero.
+        optimizer.state[p].get(square, torch.ones_like(p)).flatten()
         for p in model.parameters()
         if p.requires_grad
-    ]
-    return torch.cat(parts)
+    )
+    factor: Tensor = 1 / ((torch.cat([*squares]) / correction).sqrt() + group["eps"])
+    return factor

@@ -13,10 +13,10 @@ from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
 from orchestrator.records import BadInput, Value, unknown
+from orchestrator.training.compiler import spare_compiler
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.training.layerwise import LayerWise
 from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own
-from orchestrator.training.uncompiled import spare_compiler
 from orchestrator.workloads import Group
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")

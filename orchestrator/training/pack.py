@@ -55,16 +55,13 @@ def train_pack(
             yield task
 
     while waiting:
-        engine: Engine
         first, slots = waiting[0].trial, width
         try:
             slots = _slots(first, width, len(waiting), ranks, data_dir)
-            if slots < LEAST_WIDTH:
-                engine = Single(
-                    first, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse
-                )
-            else:
-                engine = Stack(first, slots, ranks, data_dir=data_dir, pulse=pulse)
+            kind = Single if slots < LEAST_WIDTH else Stack
+            engine: Engine = kind(
+                first, ranks, slots, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse
+            )
             for trial, event in train_all(engine, coming()):
                 if isinstance(event, FinishedTrial):
                     waiting = [task for task in waiting if task.trial is not trial]
@@ -101,11 +98,7 @@ def _convolves(trial: Trial, data_dir: Path | None) -> bool:
 
 
 def train_in_stack(
-    trial: Trial,
-    width: int,
-    *,
-    data_dir: Path | None = None,
-    checkpoint: Checkpoint | None = None,
+    trial: Trial, width: int, *, data_dir: Path | None = None, checkpoint: Checkpoint | None = None
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """Trains one trial in a stack of `width` slots, of which it uses one. Its measurements do not
     depend on the other slots. Yields and returns the same as `train_on_ranks`."""

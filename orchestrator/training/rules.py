@@ -37,7 +37,7 @@ class Rule:
     state: tuple[str, ...] = ()
     """Torch's names of the tensors of the state. They have the shape of the weights and start at
     zero."""
-    constants: Callable[[Mapping[str, float]], dict[str, float]] = lambda params: {}
+    constants: Callable[[Mapping[str, float]], dict[str, float]] = dict
     """Function from the metaparameters to the numbers for `update` that are the same in every
     step."""
     moving: Callable[[Mapping[str, float], float, int], dict[str, float]]
@@ -100,12 +100,7 @@ def _adam(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> 
 
 
 def _adam_constants(params: Mapping[str, float]) -> dict[str, float]:
-    return {
-        "share1": 1 - params["beta1"],
-        "beta2": params["beta2"],
-        "share2": 1 - params["beta2"],
-        "epsilon": params["epsilon"],
-    }
+    return {**params, "share1": 1 - params["beta1"], "share2": 1 - params["beta2"]}
 
 
 def _adam_moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
@@ -115,17 +110,7 @@ def _adam_moving(params: Mapping[str, float], rate: float, step: int) -> dict[st
     }
 
 
-def _same(*names: str) -> Callable[[Mapping[str, float]], dict[str, float]]:
-    """Returns a function that picks metaparameters which an update uses unchanged."""
-    return lambda params: {name: params[name] for name in names}
-
-
-_MOMENTUM = Rule(
-    update=_momentum,
-    state=("momentum_buffer",),
-    constants=_same("momentum"),
-    moving=_minus_rate,
-)
+_MOMENTUM = Rule(update=_momentum, state=("momentum_buffer",), moving=_minus_rate)
 _ADAM = Rule(
     update=_adam,
     state=("exp_avg", "exp_avg_sq"),
@@ -138,20 +123,11 @@ RULES: dict[str, Rule] = {
     "sgd": Rule(update=_sgd, moving=_minus_rate),
     "momentum": _MOMENTUM,
     "nesterov": replace(_MOMENTUM, update=_nesterov),
-    "adagrad": Rule(
-        update=_adagrad,
-        state=("sum",),
-        constants=_same("epsilon"),
-        moving=_minus_rate,
-        counts_steps=True,
-    ),
+    "adagrad": Rule(update=_adagrad, state=("sum",), moving=_minus_rate, counts_steps=True),
     "rmsprop": Rule(
         update=_rmsprop,
         state=("square_avg", "momentum_buffer"),
-        constants=lambda params: {
-            **_same("smoothing", "momentum", "epsilon")(params),
-            "share": 1 - params["smoothing"],
-        },
+        constants=lambda params: {**params, "share": 1 - params["smoothing"]},
         moving=_minus_rate,
         counts_steps=True,
     ),
@@ -184,7 +160,7 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
     first = layout.shrunk
 
     def with_gradient(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-        gradient[..., :first].addcmul_(weights[..., :first], numbers["decay"])
+        gradient[..., :first].addcmul_(weights[..., :first], numbers["weight_decay"])
         rule.update(weights, gradient, state, numbers)
 
     def at_once(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
@@ -196,11 +172,7 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
 
     if decoupled:
         return replace(rule, update=at_once, moving=moving)
-    return replace(
-        rule,
-        update=with_gradient,
-        constants=lambda params: {**rule.constants(params), "decay": params["weight_decay"]},
-    )
+    return replace(rule, update=with_gradient)
 
 
 def _layerwise(rule: Rule, ratio: str, layout: Layout) -> Rule:

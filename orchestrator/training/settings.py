@@ -62,10 +62,7 @@ CHOICES = {
 }
 
 RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    "at least 0": (
-        lambda value: value >= 0,
-        ("learning_rate", "weight_decay", "epsilon", *NOISES),
-    ),
+    "at least 0": (lambda value: value >= 0, ("learning_rate", "weight_decay", "epsilon", *NOISES)),
     "above 0": (
         lambda value: value > 0,
         ("trust", "layerwise_trust", "layerwise_bound", "gradient_clip"),
@@ -105,6 +102,13 @@ def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
         modifiers=Modifiers(**modifiers),
     )
 
+
+NEEDED = {
+    "layerwise_trust": "layerwise_ratio",
+    "layerwise_bound": "layerwise_ratio",
+    "smoothing_over": "label_smoothing",
+}
+"""Metaparameter -> the one without which it has no effect."""
 
 ALIASES = {
     "lr": "learning_rate",
@@ -146,13 +150,7 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
             f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.",
             code="missing-value",
         )
-    if given & set(LAYERWISE) and "layerwise_ratio" not in given:
-        raise BadInput(
-            "'layerwise_trust' and 'layerwise_bound' have no effect without 'layerwise_ratio': set "
-            "it to gradient or update.",
-            code="no-effect",
-        )
-    if "smoothing_over" in given and "label_smoothing" not in given:
-        raise BadInput(
-            "'smoothing_over' has no effect without 'label_smoothing'.", code="no-effect"
-        )
+    for name, other in NEEDED.items():
+        if name in given and other not in given:
+            problem = f"{name!r} has no effect without {other!r}. Set both, or neither."
+            raise BadInput(problem, code="no-effect")

@@ -8,11 +8,10 @@ trials in other slots or on trials that were in the slot before.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,14 +22,13 @@ from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
-from orchestrator.training.ranks import Ranks
+from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
-from orchestrator.training.streams import Stream
 from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
 from orchestrator.training.trainer import fresh_model, losses_of_first
-from orchestrator.workloads import Batch, Split, Workload, ghosts, mapped
+from orchestrator.workloads import Batch, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
 
 LEAST_WIDTH = 2
@@ -57,38 +55,28 @@ class Stack(Engine):
     """The slots of a stack, with their weights, optimizer states and trials."""
 
     @_memory_told()
-    def __init__(
-        self,
-        first: Trial,
-        width: int,
-        ranks: Ranks,
-        *,
-        data_dir: Path | None = None,
-        pulse: Callable[[], None] = lambda: None,
-        prepared: tuple[Workload, Mapping[str, Split]] | None = None,
-    ) -> None:
+    def _begin(self, first: Trial) -> None:
         """The stack takes trials of the study of `first` that are of its kind: metaparameters have
         the same names, and values that are not numbers are equal."""
+        width, self._study, self._kind = self.width, first.study, first.kind
         assert width >= LEAST_WIDTH, width
-        super().__init__(first, width, ranks, data_dir, pulse, prepared)
-        forget_peak(ranks.device)
-        trial, self._split, self._study = first, self._splits["train"], first.study
-        settings = sort(trial.params, self._workload)
-        self._kind = trial.kind
+        forget_peak(self.ranks.device)
+        self._split = self._splits["train"]
+        settings = sort(first.params, self._workload)
         self._cast = settings.modifiers.cast
-        self.model = StackedModel(self._fresh_model(trial, settings), self._workload, width)
+        self.model = StackedModel(self._fresh_model(first, settings), self._workload, width)
         self._layout = self.model.layout
         weights = self.model.weights
-        self._rule = make_rule(trial.study.optimizer, settings.optimizer, self._layout)
+        self._rule = make_rule(self._study.optimizer, settings.optimizer, self._layout)
         self._state = {name: torch.zeros_like(weights) for name in self._rule.state}
         self._gradient = torch.zeros_like(weights)
         self._gradient_views = self._layout.views(self._gradient)
         self._sums = None if settings.modifiers.ema_decay is None else torch.zeros_like(weights)
-        self._initial = torch.zeros_like(weights) if trial.study.extras.distance else None
-        size = trial.study.batch_size
+        self._initial = torch.zeros_like(weights) if self._study.extras.distance else None
+        size = self._study.batch_size
         self._losses = weights.new_zeros(width, size)
         self._counts = torch.full_like(self._losses, 1 / size)
-        self._loss_numbers = numbers_among(settings.loss, trial)
+        self._loss_numbers = numbers_among(settings.loss, first)
         self._loss_shared = {
             name: value for name, value in settings.loss.items() if name not in self._loss_numbers
         }
@@ -280,8 +268,9 @@ class Stack(Engine):
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
-        loss, split = self._workload.loss, self._split
-        _, weights = losses_of_first(loss, model, split, self._cast, settings.loss)
+        loss: Function = self._workload.loss
+        loss = partial(loss, **settings.loss)
+        _, weights = losses_of_first(loss, model, self._split, self._cast)
         if weights is not None:
             raise ValueError("its losses have weights, or half precision")
 

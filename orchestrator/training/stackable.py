@@ -17,6 +17,7 @@ from torch import Tensor
 
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.alike import products_are_alike
+from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.modifiers import NOISES
 from orchestrator.training.optimizers import is_built_in
@@ -24,7 +25,6 @@ from orchestrator.training.ranks import Ranks
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer, fresh_model
-from orchestrator.training.uncompiled import flop_counter
 from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
 from orchestrator.workloads.splits import source_of
 
@@ -86,7 +86,7 @@ def why_not(
         with warnings.catch_warnings():
             # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
-            stacked = _trained(Stack(plain, len(pair), ranks, prepared=prepared), pair)
+            stacked = _trained(Stack(plain, ranks, len(pair), prepared=prepared), pair)
     except BadInput:
         raise
     except Exception as error:
@@ -111,8 +111,8 @@ def why_not_here(
     prepared = workload, {**small, "train": splits["train"]}
     plain, ranks = _plain(trial, workload, trial.study.batch_size), Ranks(device=device)
     trials = [replace(plain, index=slot, seed=plain.seed + slot) for slot in range(width)]
-    *_, among = _trained(Stack(plain, width, ranks, prepared=prepared), trials)
-    (lone,) = _trained(Stack(plain, width, ranks, prepared=prepared), trials[-1:])
+    *_, among = _trained(Stack(plain, ranks, width, prepared=prepared), trials)
+    (lone,) = _trained(Stack(plain, ranks, width, prepared=prepared), trials[-1:])
     same = all(torch.equal(among.after[name], tensor) for name, tensor in lone.after.items())
     if not same or among.metrics != lone.metrics:
         return f"the bits of a trial in a stack of {width} depend on its slot on this device"
@@ -201,10 +201,7 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
 
 
 def best_width(
-    trial: Trial,
-    kind: Kind,
-    data_dir: Path | None,
-    costs: Costs | None = None,
+    trial: Trial, kind: Kind, data_dir: Path | None, costs: Costs | None = None
 ) -> tuple[int, str]:
     """Returns the number of trials of the study of `trial` that are trained fastest as one model,
     and the reason if it is 1, in words. Whether they can be stacked at all is decided by
@@ -227,8 +224,9 @@ def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
-    study = trial.study.with_batches_of(examples)
-    trainer = Trainer(replace(trial, study=study), workload, splits["train"], ranks)
+    study, params = trial.study.with_batches_of(examples), {**trial.params, "compile": False}
+    small = replace(trial, study=study, params=params)
+    trainer = Trainer(small, workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
         if weights > largest:

@@ -37,14 +37,17 @@ class StackedModel:
         """`model` is the new model of a trial that trains alone."""
         self.module, self._workload, self.slots = model, workload, slots
         self.norms = ghost_norms(model)
+        # Dropout layers of probability 0 stay in evaluation mode. In training mode they would draw
+        # random numbers, which `vmap` does not support.
+        for module in model.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0:
+                module.eval()
         self._training = [module for module in model.modules() if module.training]
-        self._without_dropout()
         named = dict(model.named_parameters())
         self.names = [name for name, parameter in named.items() if parameter.requires_grad]
         first = named[self.names[0]]
         self.device, self.dtype = first.device, first.dtype
-        self.layout = Layout([named[name].shape for name in self.names])
-        self.layout.to(self.device)
+        self.layout = Layout([named[name].shape for name in self.names], self.device)
         self.weights = first.new_zeros(slots, self.layout.width).detach()
         self._views = self.layout.views(self.weights)
         self.fixed = {
@@ -58,25 +61,34 @@ class StackedModel:
         self._metric_names: list[str] = []
         self._statistics: list[Tensor] = []
         self._ghosts = self.norms[0].total_ghosts or 1 if self.norms else 1
-        self._find_running()
+        tracking = [
+            (name, module)
+            for name, module in model.named_modules()
+            if isinstance(module, GhostBatchNorm) and module.track_running_stats
+        ]
+        buffers = {name.rpartition(".")[::2]: tensor for name, tensor in self.fixed.items()}
+        parts = ("running_mean", "running_var")
+        self._running = [buffers[name, part] for name, _ in tracking for part in parts]
+        self._momenta = [norm.momentum for _, norm in tracking for _ in parts]
+        counts = (buffers.get((name, "num_batches_tracked")) for name, _ in tracking)
+        self._counts = [count for count in counts if count is not None]
 
+    @torch.no_grad()
     def put(self, slot: int, model: nn.Module) -> None:
         """Copies the weights and buffers of `model` into a slot."""
-        named = dict([*model.named_parameters(), *model.named_buffers()])
-        with torch.no_grad():
-            self.weights[slot] = self.layout.row([named[name] for name in self.names])
-            for name, of_all in self.fixed.items():
-                of_all[slot] = named[name]
+        for ours, theirs in self._pairs(slot, model):
+            ours.copy_(theirs)
 
+    @torch.no_grad()
     def take(self, slot: int, model: nn.Module) -> None:
         """Copies the weights and buffers of a slot into `model`."""
+        for ours, theirs in self._pairs(slot, model):
+            theirs.copy_(ours)
+
+    def _pairs(self, slot: int, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
         named = dict([*model.named_parameters(), *model.named_buffers()])
-        row = self.layout.views(self.weights[slot])
-        with torch.no_grad():
-            for name, weight in zip(self.names, row, strict=True):
-                named[name].copy_(weight)
-            for name, of_all in self.fixed.items():
-                named[name].copy_(of_all[slot])
+        ours = [*self.layout.views(self.weights[slot]), *(t[slot] for t in self.fixed.values())]
+        return zip(ours, (named[name] for name in [*self.names, *self.fixed]), strict=True)
 
     def gradients(
         self,
@@ -103,11 +115,7 @@ class StackedModel:
         return losses
 
     def _compute_gradients(
-        self,
-        inputs: list[Tensor],
-        like: Batch,
-        settings: Sequence[str],
-        shared: Mapping[str, Any],
+        self, inputs: list[Tensor], like: Batch, settings: Sequence[str], shared: Mapping[str, Any]
     ) -> list[Tensor]:
         """Returns the losses, the gradient of each parameter and the sums of each batch norm."""
         given = iter(inputs)
@@ -140,28 +148,11 @@ class StackedModel:
         """Moves the running statistics of batch norms, as `ghost_batch_norm.commit` does."""
         if not self._statistics:
             return
-        running, momenta = self._running
-        torch._foreach_mul_(running, [1 - momentum for momentum in momenta])
+        torch._foreach_mul_(self._running, [1 - momentum for momentum in self._momenta])
         sums = [row for of_norm in self._statistics for row in of_norm.unbind(1)]
-        shares = [momentum / self._ghosts for momentum in momenta]
-        torch._foreach_add_(running, torch._foreach_mul(sums, shares))
+        shares = [momentum / self._ghosts for momentum in self._momenta]
+        torch._foreach_add_(self._running, torch._foreach_mul(sums, shares))
         torch._foreach_add_(self._counts, 1)
-
-    def _find_running(self) -> None:
-        """Finds the running means and variances of all slots, in order, with their momenta."""
-        tracking = [
-            (f"{name}." if name else "", module)
-            for name, module in self.module.named_modules()
-            if isinstance(module, GhostBatchNorm) and module in self.norms
-        ]
-        tracking = [(name, norm) for name, norm in tracking if norm.track_running_stats]
-        names = ("running_mean", "running_var")
-        self._running = (
-            [self.fixed[f"{name}{part}"] for name, _ in tracking for part in names],
-            [norm.momentum for _, norm in tracking for _ in names],
-        )
-        counts = (self.fixed.get(f"{name}num_batches_tracked") for name, _ in tracking)
-        self._counts = [count for count in counts if count is not None]
 
     @property
     def convolves(self) -> bool | None:
@@ -201,18 +192,6 @@ class StackedModel:
     def _prepare(self, *, training: bool) -> None:
         for module in self._training:
             module.training = training
-
-    def _without_dropout(self) -> None:
-        """Leaves dropout layers of probability 0 in evaluation mode. In training mode they would
-        draw random numbers, which `vmap` does not support."""
-        idle = [
-            module
-            for module in self._training
-            if isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0
-        ]
-        for module in idle:
-            self._training.remove(module)
-            module.eval()
 
 
 class Method(nn.Module):

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves, tree_map
 
 from orchestrator.training.alike import InWholeVectors
 
@@ -56,7 +57,7 @@ def record(function: Function, inputs: Tensors, operations: set[Any] | None = No
         raise Unrepeatable("it changes its inputs")
     recorder.finish(outputs)
     others = [_another(tensor) for tensor in inputs]
-    with InWholeVectors():
+    with InWholeVectors():  # type: ignore[no-untyped-call]
         again = function(others)
     for repeated, expected in zip(recorder.tape()(others), again, strict=True):
         if not torch.equal(repeated.nan_to_num(), expected.nan_to_num()):
@@ -78,7 +79,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
     """Records each operation as it is sent to the device, below autograd and `vmap`."""
 
     def __init__(self, inputs: Sequence[Tensor], operations: set[Any]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._operations = operations
         self._graph = fx.Graph()
         self._constants = torch.nn.Module()
@@ -96,7 +97,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
             raise Unrepeatable("its Python code reads the value of a tensor")
         target, output = super().run(operation, args, kwargs)
         self._operations.add(operation)
-        given = [part for part in _flat([args, kwargs]) if isinstance(part, Tensor)]
+        given = [part for part in tree_leaves((args, kwargs)) if isinstance(part, Tensor)]
         changes = operation._schema.is_mutable
         if not changes and not any(id(tensor) in self._nodes for tensor in given):
             # The operation depends on constants only, so its output is a constant.
@@ -110,9 +111,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
             return target, output
         if target is not operation:
             args = (operation, *args)
-        node = self._graph.call_function(
-            target, tuple(map(self._argument, args)), _mapped(self._argument, kwargs)
-        )
+        node = self._graph.call_function(target, *tree_map(self._argument, (args, kwargs)))
         if isinstance(output, Tensor):
             self._know(output, node)
         else:
@@ -143,29 +142,13 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
         self._seen.append(tensor)
 
     def _argument(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            if id(value) not in self._nodes:
-                name = f"constant_{len(self._seen)}"
-                self._constants.register_buffer(name, value.detach(), persistent=False)
-                self._know(value, self._graph.get_attr(name))
-            return self._nodes[id(value)]
-        return _mapped(self._argument, value)
-
-
-def _mapped(change: Callable[[Any], Any], value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return type(value)(map(change, value))
-    if isinstance(value, dict):
-        return {name: change(part) for name, part in value.items()}
-    return value
-
-
-def _flat(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return [leaf for part in value for leaf in _flat(part)]
-    return [value]
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) not in self._nodes:
+            name = f"constant_{len(self._seen)}"
+            self._constants.register_buffer(name, value.detach(), persistent=False)
+            self._know(value, self._graph.get_attr(name))
+        return self._nodes[id(value)]
 
 
 def _leave_out_multiplying_by_one(graph: fx.Graph) -> None:

@@ -6,23 +6,22 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput, Stage, Study, Trial, Value, derive_seed
-from orchestrator.records.lr_schedules import Factor, schedule_of
+from orchestrator.records import BadInput, Stage, Trial, derive_seed
+from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
-from orchestrator.training.compiled import check_alike, compile_in_place, refusals, uncompiled
+from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Function, kept
+from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
-from orchestrator.training.streams import Stream
-from orchestrator.training.uncompiled import step_of
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
@@ -51,8 +50,8 @@ class Trainer:
         self._ranks, self._modifiers = ranks, settings.modifiers
         self._pulse = pulse
         self.cast = self._modifiers.cast
-        self._loss: Function = self._modifiers.with_precision(workload.loss, ranks.device)
-        self.loss_settings = settings.loss
+        loss = in_precision(self._modifiers.precision, workload.loss, ranks.device)
+        self.loss = partial(loss, **settings.loss)
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
         self._noise_seed = derive_seed(trial.seed, "noise")
@@ -68,12 +67,10 @@ class Trainer:
             self.model,
             settings.optimizer,
             workload.groups(self.model),
-            lambda: losses_of_first(
-                self._loss, self.model, train_split, self.cast, self.loss_settings
-            )[0],
+            lambda: losses_of_first(self.loss, self.model, train_split, self.cast)[0],
         )
         self._update = step_of(self.optimizer)
-        self._average = (
+        self.average = (
             None
             if self._modifiers.ema_decay is None
             else Average(self.parameters, self._modifiers.ema_decay)
@@ -90,7 +87,13 @@ class Trainer:
         self._wrapped = ranks.wrap(self.model)
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
-        self._factor = self._schedule(study, settings.schedule, train_split.size)
+        self._factor = schedule_of(study, settings.schedule, train_split.size)
+        if self._factor and any("lr" not in group for group in self.optimizer.param_groups):
+            raise BadInput(
+                f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
+                "schedule.",
+                code="no-effect",
+            )
 
         self._enter(self._batches.stages[0])
         self._share.deliver(micro_batch, from_step=0)
@@ -106,20 +109,6 @@ class Trainer:
         """Seconds per step in the last call of `advance`."""
         self._since = 0
         """Number of steps since the batch loss was last read."""
-
-    def _schedule(
-        self, study: Study, settings: Mapping[str, Value], size: int | None
-    ) -> Factor | None:
-        """Returns the function from the step to the factor on learning rates; None if they are
-        constant."""
-        factor = schedule_of(study, settings, size)
-        if factor and any("lr" not in group for group in self.optimizer.param_groups):
-            raise BadInput(
-                f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
-                "schedule.",
-                code="no-effect",
-            )
-        return factor
 
     def _enter(self, stage: Stage) -> None:
         """Prepares the steps of `stage`. Afterwards, the caller must say at which step its batches
@@ -183,8 +172,9 @@ class Trainer:
         """Prepares the model for an evaluation within the context, and restores it afterwards, bit
         by bit. Schedule-free optimizers have other weights for evaluation than for training."""
         swap = getattr(self.optimizer, "eval", None) if self.step and not averaged else None
-        average = self._average if averaged else None
-        own_code = uncompiled(self.model) if self._modifiers.compile else nullcontext()
+        average = self.average if averaged else None
+        compiles = self._modifiers.compile
+        own_code = torch.compiler.set_stance("force_eager") if compiles else nullcontext()
         with torch.no_grad(), own_code, average.in_place() if average else nullcontext():
             self.model.eval()
             if swap is None:
@@ -205,10 +195,6 @@ class Trainer:
         slice."""
         return self._share.micro_batch
 
-    @property
-    def has_average(self) -> bool:
-        return self._average is not None
-
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
         this."""
@@ -216,7 +202,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "average": self._average and self._average.state(),
+            "average": self.average and self.average.state(),
             "step": self.step,
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
@@ -231,8 +217,8 @@ class Trainer:
         and each rank begins a new stream of random numbers for dropout."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-        if self._average is not None:
-            self._average.load(state["average"])
+        if self.average is not None:
+            self.average.load(state["average"])
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]
@@ -273,8 +259,8 @@ class Trainer:
         self._update()
         if self._norms:
             commit(self._norms, self._ranks.sum if self._ranks.count > 1 else None)
-        if self._average is not None:
-            self._average.update()
+        if self.average is not None:
+            self.average.update()
 
     def _compute_gradients(self, step: int) -> None:
         """Computes the gradients of the global batch on every rank. If memory runs out, it tries
@@ -315,7 +301,7 @@ class Trainer:
         devices = [self._ranks.device] if self._ranks.device.type == "cuda" else []
         found = []
         try:
-            for code in (uncompiled(self.model), refusals()):
+            for code in (torch.compiler.set_stance("force_eager"), refusals()):
                 with code, kept([*self.model.buffers()]), torch.random.fork_rng(devices):
                     self._backward(average=False)
                 found.append([p.grad for p in self.parameters if p.grad is not None])
@@ -345,7 +331,7 @@ class Trainer:
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._share.next())
-        losses, weights = with_weights(self._loss(self._wrapped, batch, **self.loss_settings))
+        losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
             losses.backward(shares)  # type: ignore[no-untyped-call]
@@ -393,18 +379,14 @@ class Trainer:
 
 
 def losses_of_first(
-    loss: Function,
-    model: nn.Module,
-    split: Split,
-    cast: Callable[[Batch], Batch],
-    settings: Mapping[str, Value],
+    loss: Function, model: nn.Module, split: Split, cast: Callable[[Batch], Batch]
 ) -> tuple[Tensor, Tensor | None]:
     """Returns the loss of the first example, with its graph, and its weight. Neither the model nor
     the random numbers of the process are affected."""
     training = [module for module in model.modules() if module.training]
     batch = cast(split.batch(torch.zeros(1, dtype=torch.int64, device=split.draws_on)))
     with torch.random.fork_rng(devices=[]):
-        found = with_weights(loss(model.eval(), batch, **settings))
+        found = with_weights(loss(model.eval(), batch))
     for module in training:
         module.training = True
     return found

