@@ -32,6 +32,10 @@ GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
 optimizer's state and temporary tensors. Up to then, ranks agree on whether memory ran out."""
 
+MANY_STEPS = 20_000
+"""Budget from which on it pays to load a library for symbols, which takes more than a second. torch
+wants it where it is given the gradient of the losses, which is the fastest way."""
+
 
 class Trainer:
     """A trial in training, alone: its model, optimizer, schedule and position."""
@@ -75,6 +79,7 @@ class Trainer:
             if self._modifiers.ema_decay is None
             else Average(self.parameters, self._modifiers.ema_decay)
         )
+        self._few_steps = study.budget_steps < MANY_STEPS
         self._initial = (
             [p.detach().clone() for p in self.parameters] if study.extras.distance else None
         )
@@ -334,7 +339,10 @@ class Trainer:
         losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
-            losses.backward(shares)  # type: ignore[no-untyped-call]
+            if self._few_steps:
+                torch.dot(losses, shares).backward()  # type: ignore[no-untyped-call]
+            else:
+                losses.backward(shares)  # type: ignore[no-untyped-call]
         return losses.detach(), weights
 
     def _shares_like(self, losses: Tensor) -> Tensor:
