@@ -1,5 +1,10 @@
 """Stores a run on disk and reads the frontier from its files."""
 
+from orchestrator.results.without_pandas import import_no_pandas
+
+import_no_pandas()
+
+# isort: split
 from orchestrator.results.archive import import_archive
 from orchestrator.results.archive_export import export_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from orchestrator.records import BadInput, Stage, Trial, derive_seed
 from orchestrator.records.lr_schedules import schedule_of
+from orchestrator.training.backward import backward
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
 from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
@@ -334,7 +335,7 @@ class Trainer:
         losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
-            losses.backward(shares)  # type: ignore[no-untyped-call]
+            backward(losses, shares)
         return losses.detach(), weights
 
     def _shares_like(self, losses: Tensor) -> Tensor:
