@@ -1,10 +1,5 @@
 """Stores a run on disk and reads the frontier from its files."""
 
-from orchestrator.results.without_pandas import import_no_pandas
-
-import_no_pandas()
-
-# isort: split
 from orchestrator.results.archive import import_archive
 from orchestrator.results.archive_export import export_archive
 from orchestrator.results.best import BestRow, best_of, best_of_studies
@@ -18,3 +13,6 @@ from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.spent import Spent, StepTime, spent, step_times
 from orchestrator.results.store import Run, confirmation_of, holds_branches
+from orchestrator.results.without_pandas import import_no_pandas
+
+import_no_pandas()
