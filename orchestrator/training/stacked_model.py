@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import _engine_run_backward
 from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from orchestrator.training.backward import gradients
 from orchestrator.training.layout import Layout
 from orchestrator.training.tape import Taped
 from orchestrator.workloads import Batch, Workload, mapped
@@ -141,8 +141,11 @@ class StackedModel:
                 check_ghosts(tracking)
         finally:
             discard(self.norms)
-        found = gradients(losses, weights, counts)
-        return [losses.detach(), *found, *(sums.detach() for sums in statistics)]
+        # `torch.autograd.grad` without a comparison of shapes that imports sympy; see `Trainer`.
+        gradients = _engine_run_backward(
+            (losses,), (counts,), False, False, (*weights,), False, accumulate_grad=False
+        )
+        return [losses.detach(), *gradients, *(sums.detach() for sums in statistics)]
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -224,7 +227,7 @@ def as_vmap_can() -> Iterator[None]:
             check(error, holds, message)
 
     torch.backends.mha.set_fastpath_enabled(False)
-    torch._check_with = checked
+    torch._check_with = checked  # type: ignore[assignment]
     try:
         with sdpa_kernel(SDPBackend.MATH):
             yield
