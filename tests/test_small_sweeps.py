@@ -1,4 +1,4 @@
-"""Small sweeps start quickly: without Ray, by themselves, and without packages that nothing needs."""
+"""Small sweeps start quickly: without Ray, and without packages that they do not need."""
 
 import subprocess
 import sys

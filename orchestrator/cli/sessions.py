@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,24 +69,20 @@ def _engine(address: str | None, *, ray: bool | None) -> Engine:
     return in_this_process
 
 
-@contextmanager
 def _what_helps(
     run: Run,
     sweep: Sweep,
     studies: Sequence[Study],
     data_dir: Path | None,
     asked_to_end: Callable[[], bool],
-) -> Iterator[Executor]:
+) -> AbstractContextManager[Executor]:
     """Trains on a Ray that is started on this machine, or in this process if Ray can't help."""
     from orchestrator.sweeping.local import in_this_process, why_here
 
     if (why := why_here(sweep, studies, data_dir)) is None:
-        engine = _engine(None, ray=True)
-    else:
-        say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
-        engine = partial(in_this_process, raising=False)
-    with engine(run, sweep, studies, data_dir, asked_to_end) as executor:
-        yield executor
+        return _engine(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
+    say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
+    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raising=False)
 
 
 @contextmanager

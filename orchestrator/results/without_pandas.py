@@ -30,10 +30,8 @@ class _NotYet(MetaPathFinder):
     is_hidden = True
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name != "pandas":
-            return
-        if self.is_hidden:
+        if name == "pandas" and self.is_hidden:
             raise ModuleNotFoundError(name)
-        if self in sys.meta_path:
+        if name == "pandas" and self in sys.meta_path:
             sys.meta_path.remove(self)
             pa.lib._pandas_api.__init__()  # it forgets that it has looked
