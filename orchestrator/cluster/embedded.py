@@ -91,7 +91,7 @@ def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
 def _start(folder: Path) -> ray_internals.Context:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = None if os.environ.get(DASHBOARD) == "0" else int(free.getsockname()[1])
-    dashboard = port and f"127.0.0.1:{port}"
+    dashboard = None if port is None else f"127.0.0.1:{port}"
     with ray_internals.starting_with(_popen, dashboard=dashboard):
         return ray.init(
             address="local",

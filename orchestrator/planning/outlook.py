@@ -171,7 +171,10 @@ def seconds_at_most(studies: Iterable[Study], data_dir: Path | None) -> float:
         if study.program is not None:
             return math.inf
         trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
-        best_width(trial, "cpu", data_dir, costs)
+        try:
+            best_width(trial, "cpu", data_dir, costs)
+        except Exception:  # an error in the workload's code is reported when it is trained
+            return math.inf
         _, flops = costs[study.workload, trial.params.get("precision")]
         splits = splits_of(load_workload(study.workload), data_dir)
         seen = sum(data.size or 0 for name, data in splits.items() if name != "train")
