@@ -9,8 +9,8 @@ sweep          orchestrate sweep, which decides by itself that Ray can't help
 --ray          orchestrate sweep --ray, with Ray's dashboard
 
 wall           seconds until the process has ended
-processor      seconds of processor time, with all processes that were waited for. Some of Ray's are
-               not: they are counted while they live, by the group that each side runs in
+processor      seconds of processor time, with those of its processes that somebody waited for:
+               Ray's workers are not among them, so `--ray` takes more than is counted
 
 Bounds: `sweep` takes at most 0.4 of the wall and of the processor time of `--ray`, and `--no-ray`
 at most 2.7 times those of `torch`.
