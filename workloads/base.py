@@ -21,6 +21,8 @@ from orchestrator.workloads.trees import Batch
 LABELS = ("labels", "label")
 """Names that Hugging Face's models and data sets give to the class of an example."""
 
+IGNORED = -100
+"""The label or target that is none, as in torch and Hugging Face's libraries."""
 
 Share = float | Tensor
 """A share from 0 to 1. It is a tensor where several models are trained as one and each model has
@@ -136,16 +138,17 @@ class Classification(Workload):
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         logits, labels = _logits_and_labels(model, batch)
-        metrics = {
-            # argmax over NaNs returns index 0, which is sometimes the true label.
-            "error": (logits.argmax(dim=1) != labels) | ~logits.isfinite().all(dim=1),
-            "loss": functional.cross_entropy(logits, labels, reduction="none"),
-        }
-        if logits.shape[1] > self.top:
-            true = logits.gather(1, labels[:, None])
-            # Comparisons with NaN are false, so a true class with logit NaN would rank first.
-            in_top = (logits > true).sum(dim=1).lt(self.top) & true[:, 0].isfinite()
-            metrics[f"top{self.top}_error"] = ~in_top
+        # With classes first, a CPU computes those of eight or sixteen examples at once.
+        turned = logits.t().contiguous()[None]
+        losses = cross_entropies(turned, labels[None])[0]
+        # Of NaNs, max returns the first, which is sometimes the true label, and no comparison with
+        # one is true.
+        unknown = ~losses.isfinite()
+        wrong = (turned.max(dim=1).indices[0] != labels) | unknown
+        metrics = {"error": wrong, "loss": losses}
+        if len(turned[0]) > self.top:
+            true = turned[0].gather(0, labels[None])
+            metrics[f"top{self.top}_error"] = ((turned[0] > true).sum(dim=0) >= self.top) | unknown
         return metrics
 
 
@@ -177,6 +180,15 @@ class HeldOut(Classification):
         if train < count:
             parts["val"] = [part[train:] for part in examples]
         return {**parts, "test": test}
+
+
+def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
+    """Returns the cross entropy of each label, with classes in dimension 1, or in the only one.
+    As torch's own does, it gives 0 for the label -100; under `vmap`, it takes fewer operations."""
+    ignored, classes = labels == IGNORED, min(1, logits.dim() - 1)
+    index = labels.masked_fill(ignored, 0).unsqueeze(classes)
+    likelihoods = functional.log_softmax(logits, dim=classes).gather(classes, index)
+    return (-likelihoods.squeeze(classes)).masked_fill(ignored, 0)
 
 
 def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:

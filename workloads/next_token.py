@@ -10,14 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.records import BadInput
-from orchestrator.workloads.base import Workload, logits_of
+from orchestrator.workloads.base import IGNORED, Workload, logits_of
 from orchestrator.workloads.trees import Batch, divided
 
 TOKENS_AT_ONCE = 4096
 """Number of tokens that are evaluated at once. Their logits take half a gigabyte."""
-
-IGNORED = -100
-"""The target that is none, as in torch and Hugging Face's libraries."""
 
 
 class NextToken(Workload):

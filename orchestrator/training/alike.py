@@ -39,6 +39,8 @@ FUNCTIONS = {
     aten.softplus.default,
     aten.softplus_backward.default,
 }
+PRODUCTS = (0, 1, 2, 3)
+"""Powers that torch computes by copying and multiplying."""
 IN_PLACE = {
     aten.elu_.default: aten.elu.default,
     aten.pow_.Scalar: aten.pow.Tensor_Scalar,
@@ -89,7 +91,8 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
         and its result."""
-        if operation in FUNCTIONS and args[0].device.type == "cpu":
+        exact = operation is aten.pow.Tensor_Scalar and args[1] in PRODUCTS
+        if operation in FUNCTIONS and not exact and args[0].device.type == "cpu":
             return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
         return operation, operation(*args, **kwargs)
 

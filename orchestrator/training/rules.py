@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,18 +41,18 @@ class Rule:
     constants: Callable[[Mapping[str, float]], dict[str, float]] = dict
     """Function from the metaparameters to the numbers for `update` that are the same in every
     step."""
-    moving: Callable[[Mapping[str, float], float, int], dict[str, float]]
-    """Function from the metaparameters, the step's learning rate and the number of steps, this step
-    included, to the numbers for `update` that change from step to step."""
+    moving: Callable[[Mapping[str, float], Any, Any], dict[str, Any]]
+    """Function from the metaparameters, the learning rates of some steps and the number of steps up
+    to and with each, as arrays, to the numbers for `update` that change from step to step."""
     counts_steps: bool = False
     """Whether torch's state contains the number of steps, and `moving` depends on it."""
 
 
-# The numbers of each slot are computed in Python. With vectorised powers of a tensor, the last bits
+# The numbers of each slot are computed by numpy. With powers of a tensor of torch, the last bits
 # would depend on the position in the vector.
 
 
-def _minus_rate(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+def _minus_rate(params: Mapping[str, float], rate: Any, step: Any) -> dict[str, Any]:
     return {"minus_rate": -rate}
 
 
@@ -93,20 +94,23 @@ def _rmsprop(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) 
 
 
 def _adam(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
+    # All in place: new memory for rows of many slots takes longer than the arithmetic.
     mean = state["exp_avg"].lerp_(gradient, numbers["share1"])
-    square = _mean_square(state["exp_avg_sq"], gradient, numbers["beta2"], numbers["share2"])
-    root = square.sqrt().div_(numbers["correction2"]).add_(numbers["epsilon"])
-    weights.addcdiv_(mean * numbers["minus_rate"], root)
+    square = state["exp_avg_sq"].lerp_(gradient.mul_(gradient), numbers["share2"])
+    root = torch.sqrt(square, out=gradient).add_(numbers["epsilon"])
+    weights.addcmul_(torch.div(mean, root, out=gradient), numbers["minus_rate"])
 
 
 def _adam_constants(params: Mapping[str, float]) -> dict[str, float]:
     return {**params, "share1": 1 - params["beta1"], "share2": 1 - params["beta2"]}
 
 
-def _adam_moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+def _adam_moving(params: Mapping[str, float], rate: Any, step: Any) -> dict[str, Any]:
+    # Instead of the root, the small number and the rate are scaled.
+    scale = np.sqrt(1 - params["beta2"] ** step)
     return {
-        "minus_rate": -rate / (1 - params["beta1"] ** step),
-        "correction2": math.sqrt(1 - params["beta2"] ** step),
+        "epsilon": params["epsilon"] * scale,
+        "minus_rate": -rate * scale / (1 - params["beta1"] ** step),
     }
 
 
@@ -167,7 +171,7 @@ def _decayed(rule: Rule, layout: Layout, *, decoupled: bool) -> Rule:
         weights[..., :first].mul_(numbers["keep"])
         rule.update(weights, gradient, state, numbers)
 
-    def moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+    def moving(params: Mapping[str, float], rate: Any, step: Any) -> dict[str, Any]:
         return {**rule.moving(params, rate, step), "keep": 1 - rate * params["weight_decay"]}
 
     if decoupled:
@@ -210,12 +214,12 @@ def _layerwise(rule: Rule, ratio: str, layout: Layout) -> Rule:
             "decay": params.get("weight_decay", 0.0),
         }
 
-    def moving(params: Mapping[str, float], rate: float, step: int) -> dict[str, float]:
+    def moving(params: Mapping[str, float], rate: Any, step: Any) -> dict[str, Any]:
         return {
             **rule.moving(params, rate, step),
             "rate_times_decay": rate * params.get("weight_decay", 0.0),
             # The step is the learning rate times the update. At learning rate 0 it is zero.
-            "over_rate": 1 / rate if rate else 1.0,
+            "over_rate": 1 / np.where(rate == 0, 1.0, rate),
         }
 
     if ratio == "gradient":

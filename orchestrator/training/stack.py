@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -26,7 +26,14 @@ from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import StackedModel
-from orchestrator.training.tenant import SlotNumbers, Tenant, make_tenant, numbers_among
+from orchestrator.training.tenant import (
+    Ahead,
+    SlotNumbers,
+    Tenant,
+    make_tenant,
+    moving_of,
+    numbers_among,
+)
 from orchestrator.training.trainer import fresh_model, losses_of_first
 from orchestrator.workloads import Batch, ghosts, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
@@ -37,7 +44,7 @@ the last bits differ."""
 
 SLOTS_AT_ONCE = 8
 """Number of slots that a CPU evaluates at once. With more, the activations between two layers would
-not fit into a cache."""
+not fit into a cache. A rest is filled up to a power of two, so that few tapes serve any number."""
 
 
 @contextmanager
@@ -81,7 +88,9 @@ class Stack(Engine):
             name: value for name, value in settings.loss.items() if name not in self._loss_numbers
         }
         self.tenants: list[Tenant | None] = [None] * width
-        self._forget_numbers()
+        self._at_once = max(1, INDICES_AT_ONCE // size)
+        self._draws_ahead = Ahead(self._draws, width, self._at_once)
+        self._numbers_ahead = Ahead(partial(moving_of, self._rule), width, self._at_once)
 
     @_memory_told()
     @torch.no_grad()
@@ -133,10 +142,10 @@ class Stack(Engine):
         assert occupied, "a stack without trials can't advance"
         self.ranks.synchronise()
         began = time.perf_counter()
-        at_once = max(1, INDICES_AT_ONCE // self._study.batch_size)
-        for first in range(0, steps, at_once):
-            count = min(at_once, steps - first)
-            draws = self._draws(count)
+        for first in range(0, steps, self._at_once):
+            count = min(self._at_once, steps - first)
+            tables = self._draws_ahead.rows(self.tenants, count)
+            draws = [moved(table, self._split.draws_on) for table in tables]
             numbers = self._numbers.of_steps(count)
             for step in range(count):
                 batch = self._batch([table[step] for table in draws])
@@ -194,8 +203,7 @@ class Stack(Engine):
         for first in range(0, len(slots), at_once):
             rows, numbers = weights[first : first + at_once], slots[first : first + at_once]
             count = len(numbers)
-            if count < least:
-                more = least - count
+            if more := max(least, 2 ** (count - 1).bit_length()) - count:
                 rows = torch.cat([rows, rows[:1].expand(more, -1)])
                 numbers = torch.cat([numbers, numbers[:1].expand(more)])
             values = self.model.metrics(rows, numbers, batch)
@@ -315,19 +323,10 @@ class Stack(Engine):
             "steps": tenant.averaged,
         }
 
-    def _draws(self, count: int) -> list[Tensor]:
-        """Returns the indices, and seeds if the split is seeded, of the next batches: (count,
-        width, batch size)."""
-        seeded, size = self._split.seeded, self._study.batch_size
-        nothing = [torch.zeros(count, size, dtype=torch.int64)] * (1 + seeded)
-        tables = [
-            nothing
-            if tenant is None
-            else tenant.batches.tables(range(tenant.step, tenant.step + count), seeded=seeded)
-            for tenant in self.tenants
-        ]
-        stacked = [torch.stack(parts, dim=1) for parts in zip(*tables, strict=True)]
-        return [moved(table, self._split.draws_on) for table in stacked]
+    def _draws(self, tenant: Tenant, steps: range) -> list[Tensor]:
+        """Returns the indices, and seeds if the split is seeded, of a trial's batches: (steps,
+        batch size)."""
+        return tenant.batches.tables(steps, seeded=self._split.seeded)
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
         """Returns one batch for each slot. All of them are gathered at once."""
@@ -351,9 +350,16 @@ class Stack(Engine):
         if self._sums is not None:
             self._sums.lerp_(self.model.weights, self._numbers.modifiers["share"])
 
+    @cached_property
+    def _numbers(self) -> SlotNumbers:
+        return SlotNumbers(
+            self._rule,
+            self.tenants,
+            self.model.weights,
+            self._loss_numbers,
+            self._numbers_ahead,
+        )
+
     def _forget_numbers(self) -> None:
-        """Recomputes the numbers of the slots. Call this after their trials have changed."""
-        if self.occupied:
-            self._numbers = SlotNumbers(
-                self._rule, self.tenants, self.model.weights, self._loss_numbers
-            )
+        """Has the numbers of the slots computed anew. Call this after their trials have changed."""
+        self.__dict__.pop("_numbers", None)

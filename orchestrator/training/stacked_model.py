@@ -5,17 +5,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
 from torch.func import functional_call, vmap
+from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
+from orchestrator.training.batch_losses import Weighted
 from orchestrator.training.layout import Layout
 from orchestrator.training.tape import Taped
 from orchestrator.workloads import Batch, Workload, mapped
+from orchestrator.workloads.base import cross_entropies
 from orchestrator.workloads.ghost_batch_norm import (
     GhostBatchNorm,
     check_ghosts,
@@ -137,14 +141,12 @@ class StackedModel:
         try:
             with torch.enable_grad(), as_vmap_can():
                 losses, statistics = vmap(one)(weights, fixed, numbers, batch)
+                total = Weighted.apply(losses, counts)
             if tracking := [norm for norm in self.norms if norm.track_running_stats]:
                 check_ghosts(tracking)
         finally:
             discard(self.norms)
-        # `torch.autograd.grad` without a comparison of shapes that imports sympy; see `Trainer`.
-        gradients = _engine_run_backward(
-            (losses,), (counts,), False, False, (*weights,), False, accumulate_grad=False
-        )
+        gradients = torch.autograd.grad(total, weights)
         return [losses.detach(), *gradients, *(sums.detach() for sums in statistics)]
 
     @torch.no_grad()
@@ -217,20 +219,35 @@ def call(method: Method, tensors: Numbers, batch: Batch, settings: Mapping[str, 
 
 @contextmanager
 def as_vmap_can() -> Iterator[None]:
-    """Makes torch compute attention with operations that `vmap` supports, within the context. Where
-    torch computes an operation by several others, it imports sympy at the first check of their
-    inputs, even if what it checks is a plain True. The import takes half as long as torch's own."""
-    before, check = torch.backends.mha.get_fastpath_enabled(), torch._check_with
-
-    def checked(error: type[Exception], holds: Any, message: Any) -> None:
-        if holds is not True:
-            check(error, holds, message)
-
+    """Makes torch compute attention with operations that `vmap` supports, and cross entropies with
+    few operations, within the context."""
+    before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    torch._check_with = checked  # type: ignore[assignment]
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), _FewOperations():
             yield
     finally:
-        torch._check_with = check
         torch.backends.mha.set_fastpath_enabled(before)
+
+
+class _FewOperations(TorchFunctionMode):
+    """Computes cross entropies of single examples in the plainest way. Torch's own, under `vmap`,
+    takes more operations, and a second to load a library for symbols."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is functional.cross_entropy:  # torch gives all of its arguments
+            logits, labels, *_ = args
+            if kwargs == _PLAIN and not labels.is_floating_point():
+                return cross_entropies(logits, labels)
+        return function(*args, **kwargs)
+
+
+_PLAIN = {
+    name: parameter.default
+    for name, parameter in signature(functional.cross_entropy).parameters.items()
+    if name not in ("input", "target")
+} | {"reduction": "none"}
+"""Arguments of a cross entropy of each example, without weights and smoothing."""

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 from orchestrator.records import Choice, Range, Trial, Value
@@ -99,10 +101,16 @@ class SlotNumbers:
     slots get the numbers of another slot."""
 
     def __init__(
-        self, rule: Rule, tenants: Sequence[Tenant | None], like: Tensor, of_loss: Sequence[str]
+        self,
+        rule: Rule,
+        tenants: Sequence[Tenant | None],
+        like: Tensor,
+        of_loss: Sequence[str],
+        ahead: Ahead,
     ) -> None:
+        """`ahead` makes the numbers that `moving_of` the rule returns."""
         first = next(tenant for tenant in tenants if tenant is not None)
-        self._rule, self._like = rule, like
+        self._rule, self._like, self._ahead, self._slots = rule, like, ahead, tenants
         self._tenants = [tenant or first for tenant in tenants]
         self._constants = numbers_of([rule.constants(t.params) for t in self._tenants], like)
         self.loss = {
@@ -113,27 +121,16 @@ class SlotNumbers:
         self.modifiers = numbers_of([_of_modifiers(tenant) for tenant in self._tenants], like)
         """`gradient_clip`, and the `share` of each step in averages of weights, each a tensor
         [slots, 1]."""
+        self._names = [*rule.moving(first.params, first.params["learning_rate"], 1)]
         self._steady = self._steady_numbers()
 
     def of_steps(self, count: int) -> Callable[[int], Numbers]:
         """Returns a function from 0, ..., `count` - 1 to the rule's numbers in the next steps."""
         if (steady := self._steady) is not None:
             return lambda step: steady
-        rows = [
-            [
-                self._rule.moving(tenant.params, tenant.rate(step), step + 1)
-                for step in range(tenant.step, tenant.step + count)
-            ]
-            for tenant in self._tenants
-        ]
-        tables = {
-            name: self._like.new_tensor(
-                [[[row[step][name]] for row in rows] for step in range(count)]
-            )
-            for name in rows[0][0]
-        }
-        constants = self._constants
-        return lambda step: {**constants, **{name: t[step] for name, t in tables.items()}}
+        (table,), constants = self._ahead.rows(self._slots, count), self._constants
+        numbers = dict(zip(self._names, table.to(self._like).unsqueeze(-1).unbind(2), strict=True))
+        return lambda step: {**constants, **{name: part[step] for name, part in numbers.items()}}
 
     def _steady_numbers(self) -> Numbers | None:
         """Returns the numbers that are the same in every step; None if a slot has a schedule or the
@@ -145,6 +142,59 @@ class SlotNumbers:
         if first != second or any(tenant.factor is not None for tenant in self._tenants):
             return None
         return {**self._constants, **numbers_of(first, self._like)}
+
+
+def moving_of(rule: Rule, tenant: Tenant, steps: range) -> list[Tensor]:
+    """Returns the numbers of the rule that change from step to step as a table (steps, names)."""
+    rates = np.array([tenant.rate(step) for step in steps])
+    moving = rule.moving(tenant.params, rates, np.arange(steps.start, steps.stop) + 1)
+    return [torch.from_numpy(np.stack([*moving.values()], axis=1))]
+
+
+class Ahead:
+    """Tables with a row for each step of a slot, made for many steps at once: making the rows of
+    the few steps up to the next measurement would take longer than these steps."""
+
+    def __init__(
+        self, make: Callable[[Tenant, range], Sequence[Tensor]], slots: int, at_once: int
+    ) -> None:
+        """`make` returns tables of a tenant for a range of at most `at_once` steps."""
+        self._make, self._at_once = make, at_once
+        self._held: list[tuple[Tenant | None, int]] = [(None, 0)] * slots
+        """The tenant for which each slot holds rows, and the step of the first of them."""
+        self._tables: list[Tensor] = []
+        """[slots * steps, ...]"""
+
+    def rows(self, tenants: Sequence[Tenant | None], count: int) -> list[Tensor]:
+        """Returns the rows of the next steps, at most `at_once`, of each slot: (count, slots, ...).
+        Empty slots get those of another slot."""
+        places = []
+        for slot, tenant in enumerate(tenants):
+            if tenant is None:
+                places.append(-1)
+                continue
+            held, first = self._held[slot]
+            if held is not tenant or not 0 <= tenant.step - first <= self._at_once - count:
+                self._fill(slot, tenant)
+            places.append(slot * self._at_once + tenant.step - self._held[slot][1])
+        known = max(places)
+        steps = torch.tensor([known if place < 0 else place for place in places])
+        steps = steps + torch.arange(count)[:, None]
+        return [
+            table.index_select(0, steps.flatten()).unflatten(0, steps.shape)
+            for table in self._tables
+        ]
+
+    def _fill(self, slot: int, tenant: Tenant) -> None:
+        last = max(tenant.trial.study.budget_steps, tenant.step + 1)
+        steps = range(tenant.step, min(tenant.step + self._at_once, last))
+        made = self._make(tenant, steps)
+        if not self._tables:
+            rows = len(self._held) * self._at_once
+            self._tables = [part.new_zeros(rows, *part.shape[1:]) for part in made]
+        for table, part in zip(self._tables, made, strict=True):
+            table[slot * self._at_once :][: len(steps)] = part
+        self._held[slot] = tenant, tenant.step
 
 
 def _of_modifiers(tenant: Tenant) -> dict[str, float]:
