@@ -118,6 +118,8 @@ def driving(
     env: Mapping[str, str] | None = None,
     before: Sequence[str] = (),
 ) -> Iterator[Driver]:
+    if arguments[0] in {"sweep", "branch", "resume"} and "--no-ray" not in arguments:
+        arguments = (*arguments, "--ray")  # which short sweeps don't start by themselves
     printed, said = folder / "printed.txt", folder / "said.txt"
     # Files, since Ray's processes would keep a pipe open.
     with printed.open("wb") as output, said.open("wb") as errors:

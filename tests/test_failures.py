@@ -11,16 +11,10 @@ from conftest import TINY, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from orchestrator.cluster import gang
-from orchestrator.cluster.failures import (
-    ERROR_LINES,
-    LINE_CHARACTERS,
-    Failed,
-    failure_of,
-    last_lines,
-)
+from orchestrator.cluster.failures import Failed, failure_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.sweeping.executor import Failure
+from orchestrator.sweeping.executor import ERROR_LINES, LINE_CHARACTERS, Failure, last_lines
 
 
 def task_error(cause: Exception) -> RayTaskError:

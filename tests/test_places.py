@@ -163,7 +163,7 @@ def test_a_run_in_a_bucket_is_as_good_as_any(
     wait_for(lambda: trials_in(there) > 2, process, tmp_path / "said")
     process.send_signal(signal.SIGKILL)
     process.wait()
-    result = orchestrate("resume", there)
+    result = orchestrate("resume", there, "--ray")
     assert result.returncode == 0, result.stderr
     for name in ("frontier.csv", "sweep.yaml"):
         assert (Place.at(there) / name).read() == (here / name).read_bytes()

@@ -152,7 +152,7 @@ def _metrics(text: str) -> Counter[tuple[str, str]]:
 
 
 def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_path: Path) -> None:
-    first = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--json")
+    first = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--json", "--ray")
     assert first.returncode == 0, first.stderr
     rows = json.loads(first.stdout)
     assert [row["batch_size"] for row in rows] == [64, 256]

@@ -44,7 +44,7 @@ def sweep(
     data_dir: str | Path | None = None,
     yes: bool = False,
     track: Sequence[str] | None = None,
-    ray: bool = True,
+    ray: bool | None = None,
     quiet: bool = False,
 ) -> Run:
     """Trains a sweep, or what its run is missing, and returns the run. The arguments are the
@@ -71,7 +71,7 @@ def branch(
     data_dir: str | Path | None = None,
     confirm: bool = False,
     yes: bool = False,
-    ray: bool = True,
+    ray: bool | None = None,
     quiet: bool = False,
 ) -> Run:
     """Finds how large the batch may be at points of one training. The arguments are the options of

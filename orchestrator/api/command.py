@@ -39,7 +39,7 @@ class Command:
         """Runs the command, or calls `here` if it trains in this process. Returns when it is done,
         whether or not the goals were reached. Raises `BadInput`, `SweepFailed`, or
         `KeyboardInterrupt` if it was interrupted."""
-        if self._options["ray"]:
+        if self._options["ray"] is not False:
             exit_code, code, error = self._in_a_process()
             if exit_code == BAD_INPUT:
                 raise BadInput(error, code=code)

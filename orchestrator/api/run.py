@@ -280,7 +280,7 @@ class Run:
         cluster: str | Path | None = None,
         data_dir: str | Path | None = None,
         track: Sequence[str] | None = None,
-        ray: bool = True,
+        ray: bool | None = None,
         quiet: bool = False,
     ) -> Run:
         """Trains what the run is missing. The arguments are the options of `orchestrate resume`."""

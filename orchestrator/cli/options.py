@@ -134,11 +134,12 @@ TrackOption = Annotated[
     ),
 ]
 RayOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--ray/--no-ray",
         help="--no-ray trains one trial after another in this process. Files and answers are the "
-        "same; an exception stops the command where it is raised.",
+        "same; an exception stops the command where it is raised. Default: without Ray where it "
+        "can't help, that is, for trials that together take seconds, or on one core.",
     ),
 ]
 

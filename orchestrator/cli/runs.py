@@ -37,7 +37,7 @@ def sweep(
     data_dir: DataOption = None,
     yes: YesOption = False,
     track: TrackOption = None,
-    ray: RayOption = True,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Run every study of a sweep file. Continues the run if it was started before."""
@@ -73,7 +73,7 @@ def branch(
         ),
     ] = False,
     yes: YesOption = False,
-    ray: RayOption = True,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Find when to enlarge the batch along one training. It branches off at points of the training
@@ -94,7 +94,7 @@ def resume(
     cluster: ClusterOption = None,
     data_dir: DataOption = None,
     track: TrackOption = None,
-    ray: RayOption = True,
+    ray: RayOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Continue a run: train what its files do not hold yet."""

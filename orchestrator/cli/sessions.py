@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, Study
 from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
+    from orchestrator.planning.sweep import Sweep
     from orchestrator.results import Run
     from orchestrator.sweeping.branch_answer import Answer
+    from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import Engine
 
@@ -30,11 +33,11 @@ def how_to_train(
     data_dir: Path | None = None,
     track: Sequence[str] | None = None,
     yes: bool = True,
-    ray: bool = True,
+    ray: bool | None = None,
 ) -> How:
-    """The cluster at `address` trains, or one that is started here, or this process. The job on a
-    `cluster` file's machines says there how it trains."""
-    asked = {"--address": address, "--cluster": cluster, "--no-ray": not ray}
+    """The cluster at `address` trains, or one that is started here, or this process; without `ray`,
+    what helps. The job on a `cluster` file's machines says there how it trains."""
+    asked = {"--address": address, "--cluster": cluster, "--no-ray": ray is False}
     if len(given := [option for option, value in asked.items() if value]) > 1:
         raise BadInput(
             f"Give one of {' and '.join(given)}: --address trains from this machine, --cluster "
@@ -51,17 +54,35 @@ def how_to_train(
     )
 
 
-def _engine(address: str | None, *, ray: bool) -> Engine:
-    if not ray:
-        from orchestrator.sweeping.local import in_this_process
-        from orchestrator.training import gpus_here
+def _engine(address: str | None, *, ray: bool | None) -> Engine:
+    if ray is None and not (address or os.environ.get("RAY_ADDRESS")):
+        return _what_helps
+    if ray is not False:
+        from orchestrator.cluster.engine import ray_at
 
-        if gpus_here():
-            say("--no-ray trains on the CPU: this machine's GPU is not used.")
-        return in_this_process
-    from orchestrator.cluster.engine import ray_at
+        return ray_at(address, say)
+    from orchestrator.sweeping.local import in_this_process
+    from orchestrator.training import gpus_here
 
-    return ray_at(address, say)
+    if gpus_here():
+        say("--no-ray trains on the CPU: this machine's GPU is not used.")
+    return in_this_process
+
+
+def _what_helps(
+    run: Run,
+    sweep: Sweep,
+    studies: Sequence[Study],
+    data_dir: Path | None,
+    asked_to_end: Callable[[], bool],
+) -> AbstractContextManager[Executor]:
+    """Trains on a Ray that is started on this machine, or in this process if Ray can't help."""
+    from orchestrator.sweeping.local import in_this_process, why_here
+
+    if (why := why_here(sweep, studies, data_dir)) is None:
+        return _engine(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
+    say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
+    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raising=False)
 
 
 @contextmanager

@@ -6,13 +6,7 @@ import re
 
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
-from orchestrator.sweeping.executor import Failure
-
-ERROR_LINES = 20
-"""Number of lines that are kept of an error's text: the last ones, which say what was raised and
-where."""
-
-LINE_CHARACTERS = 500
+from orchestrator.sweeping.executor import Failure, last_lines
 
 
 class Failed(Exception):
@@ -44,15 +38,6 @@ def machine_was_lost(error: RayActorError) -> bool:
     if error.actor_init_failed:
         return False
     return error.preempted or "node has died" in str(error) or "node died" in str(error)
-
-
-def last_lines(text: str) -> str:
-    """The end of an error's text, shortened, and without characters that can't be stored."""
-    lines = text.strip().splitlines()[-ERROR_LINES:]
-    shortened = [
-        f"{line[:LINE_CHARACTERS]} ..." if len(line) > LINE_CHARACTERS else line for line in lines
-    ]
-    return "\n".join(shortened).encode(errors="backslashreplace").decode()
 
 
 def as_known(gang: str, error: Exception) -> Exception:

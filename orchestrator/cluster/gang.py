@@ -21,13 +21,13 @@ from ray.util.placement_group import get_current_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.cluster.board import Listener, Watchdog
-from orchestrator.cluster.failures import Failed, last_lines, machine_was_lost
+from orchestrator.cluster.failures import Failed, machine_was_lost
 from orchestrator.files.user_folder import UserFolder
 from orchestrator.programs.starting import Exit, Kept, Start
 from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import Study
 from orchestrator.search import PackRace
-from orchestrator.sweeping.executor import Failure, News, Pack
+from orchestrator.sweeping.executor import Failure, News, Pack, last_lines
 from orchestrator.sweeping.tasks import Tasks
 from orchestrator.training import (
     Ranks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -16,6 +17,8 @@ from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import train_alone
 from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import Run
+from orchestrator.training.stackable import Costs, best_width
+from orchestrator.workloads import load_workload, splits_of
 
 CALIBRATION_STEPS, CALIBRATION_SECONDS = 40, 0.5
 """Calibration times this many steps, or more if these take less than this many seconds."""
@@ -31,6 +34,10 @@ TRIAL_SECONDS = (0.01, 0.1)
 
 STARTING_SECONDS = (5.0, 60.0)
 """Seconds before a sweep's first trial and after its last, in the quick and slow case."""
+
+STEP_SECONDS, OPERATIONS_PER_SECOND = 1e-3, 5e9
+"""Seconds that a core takes at most for a step or an evaluation of a small model, besides its
+operations, and operations that it does in a second at least."""
 
 
 class Between(NamedTuple):
@@ -152,6 +159,33 @@ def _of_study(
         rank_seconds=seconds,
         dear=dear,
     )
+
+
+def seconds_at_most(studies: Iterable[Study], data_dir: Path | None) -> float:
+    """Seconds that one core takes if each trial goes on to its budget, counted from steps and
+    operations, so that they are the same at each call. Infinite for programs and for models that
+    are too large to be stacked, which can't be counted quickly."""
+    costs: Costs = {}
+    seconds = 0.0
+    for study in studies:
+        if study.program is not None:
+            return math.inf
+        trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
+        try:
+            best_width(trial, "cpu", data_dir, costs)
+        except Exception:  # an error in the workload's code is reported when it is trained
+            return math.inf
+        _, flops = costs[study.workload, trial.params.get("precision")]
+        splits = splits_of(load_workload(study.workload), data_dir)
+        seen = sum(data.size or 0 for name, data in splits.items() if name != "train")
+        looks = evaluations(study, study.budget_steps)
+        # Without gradients, a model takes a third of the operations.
+        examples = study.examples(study.budget_steps) + looks * seen / 3
+        each = (
+            study.budget_steps + looks
+        ) * STEP_SECONDS + examples * flops / OPERATIONS_PER_SECOND
+        seconds += (study.trials + study.most_repeats) * (each if flops else math.inf)
+    return seconds
 
 
 def evaluations(study: Study, steps: int) -> int:

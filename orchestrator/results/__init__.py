@@ -13,3 +13,6 @@ from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.spent import Spent, StepTime, spent, step_times
 from orchestrator.results.store import Run, confirmation_of, holds_branches
+from orchestrator.results.without_pandas import import_no_pandas
+
+import_no_pandas()

@@ -14,6 +14,13 @@ if TYPE_CHECKING:  # the process of the board should load next to nothing
     from orchestrator.search import Bounds, Proposal, Search
 
 
+ERROR_LINES = 20
+"""Number of lines that are kept of an error's text: the last ones, which say what was raised and
+where."""
+
+LINE_CHARACTERS = 500
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pack:
     """Trials of one study and of one kind, which one process trains, together or one by one."""
@@ -44,6 +51,15 @@ class Failure:
     """Whether the pack's process ended or was ended, so that another attempt may succeed. If False,
     the code of a trial raised an exception."""
     machine_lost: bool = False
+
+
+def last_lines(text: str) -> str:
+    """The end of an error's text, shortened, and without characters that can't be stored."""
+    lines = text.strip().splitlines()[-ERROR_LINES:]
+    shortened = [
+        f"{line[:LINE_CHARACTERS]} ..." if len(line) > LINE_CHARACTERS else line for line in lines
+    ]
+    return "\n".join(shortened).encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from orchestrator.planning.sweep import Sweep
+from orchestrator.files.cores import cores
+from orchestrator.planning.outlook import seconds_at_most
+from orchestrator.planning.sweep import Faults, Sweep
 from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import BadInput, Study
 from orchestrator.results import Run
 from orchestrator.search import PackRace
-from orchestrator.sweeping.executor import Executor, Failure, News, Pack
+from orchestrator.sweeping.executor import Executor, Failure, News, Pack, last_lines
 from orchestrator.sweeping.log import logging_to
 from orchestrator.sweeping.tasks import Tasks
-from orchestrator.training import Ranks, one_thread
+from orchestrator.training import Ranks, gpus_here, one_thread
 
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
+
+FEW_SECONDS = 10.0
+"""Seconds of work for which Ray is not started by itself: to start it takes as long, and the second
+slot of a small machine would save half of them."""
+
+
+def why_here(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> str | None:
+    """The reason why Ray can't help to train these studies on this machine; None if it can, or if
+    the sweep asks for what only Ray does. The same at each call, so that a run goes on alike."""
+    asked, faults = sweep.resources, sweep.faults
+    if (
+        asked.on(gpus_here()).gpus_per_device
+        or asked.cpus_per_rank > 1
+        or max(asked.ranks(study.batch_size) for study in studies) > 1
+        or faults.hang_seconds != Faults().hang_seconds
+    ):
+        return None
+    if cores() == 1:
+        return "this machine has one core"
+    with one_thread():
+        few = seconds_at_most(studies, data_dir) <= FEW_SECONDS
+    return f"all trials together take less than {FEW_SECONDS:g} s" if few else None
 
 
 @contextmanager
@@ -28,8 +53,12 @@ def in_this_process(
     studies: Sequence[Study],
     data_dir: Path | None,
     asked_to_end: Callable[[], bool] = lambda: False,
+    *,
+    raising: bool = True,
 ) -> Iterator[Executor]:
-    """An executor that trains in this process, on one thread of the CPU."""
+    """An executor that trains in this process, on one thread of the CPU. With `raising`, an
+    exception in the code of a workload is passed on, for example to a debugger. Otherwise, the
+    trial is tried again and at last recorded as failed, as on a cluster."""
     if several := [
         s for s in studies if s.program is None and sweep.resources.ranks(s.batch_size) > 1
     ]:
@@ -55,12 +84,18 @@ def in_this_process(
         logs=run.logs.absolute(),
         hang_seconds=sweep.faults.hang_seconds,
     )
-    with run.log() as log, logging_to(log), one_thread(), closing(Local(tasks)) as executor:
+    with (
+        run.log() as log,
+        logging_to(log),
+        one_thread(),
+        closing(Local(tasks, raising)) as executor,
+    ):
         yield executor
 
 
 class Local(Executor):
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, raising: bool) -> None:
+        self._raising = raising
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._training: Generator[News | None, None, None] | None = None
@@ -83,20 +118,19 @@ class Local(Executor):
         return [news]
 
     def _train(self, pack: Pack) -> Generator[News | None, None, None]:
-        """Yields after each measurement, when the dispatcher may end the sweep. An exception in
-        the code of a workload is passed on, for example to a debugger, where a cluster would try
-        the trial again and record it as failed."""
+        """Yields after each measurement, when the dispatcher may end the sweep."""
         yield News(serial=pack.serial, started=True)
         race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
         try:
             yield from self._tasks.train(pack, race, Ranks(), devices)
         except ProgramFailed as error:
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
-        except Exception as error:
-            if pack.width == 1:
+        # A trial may call `sys.exit`.
+        except (Exception, SystemExit) as error:
+            if pack.width == 1 and self._raising:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
-            text = f"{type(error).__name__}: {error}"
+            text = last_lines("".join(traceback.format_exception(error)))
             yield News(serial=pack.serial, failure=Failure(text=text))
 
     def close(self) -> None:

@@ -1,0 +1,113 @@
+"""Small sweeps start quickly: without Ray, and without packages that they do not need."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TINY, command, orchestrate
+from driving import frontier, trained_alone
+
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
+from orchestrator.results import Run
+from orchestrator.sweeping import local
+from orchestrator.sweeping.local import why_here
+
+
+def reason(**changes: Any) -> str | None:
+    planned = plan(Sweep.model_validate({**TINY, **changes}))
+    return why_here(planned.sweep, planned.studies, None)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"budget": {"steps": 5000}},
+        {"search": {"trials": 200}},
+        {"batch_sizes": [1024], "workloads": ["digits/cnn"], "budget": {"steps": 200}},
+        {"resources": {"examples_per_device": 32, "max_devices": 2}},
+        {"resources": {"cpus_per_rank": 2}},
+        {"resources": {"gpus_per_device": 1}},
+        {"faults": {"hang_seconds": 5}},
+    ],
+)
+def test_ray_is_started_where_it_helps_or_is_needed(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "cores", lambda: 2)
+    assert reason(**changes) is None
+
+
+def test_few_steps_need_no_ray_and_neither_does_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "cores", lambda: 2)
+    assert "10 s" in str(reason())
+    monkeypatch.setattr(local, "cores", lambda: 1)
+    assert "one core" in str(reason(budget={"steps": 50_000}))
+
+
+IMPORTED = """
+import sys
+from orchestrator.cli import main
+try:
+    main()
+finally:
+    print("imported:", *({"ray", "pandas", "sympy", "torch", "pyarrow"} & sys.modules.keys()))
+"""
+
+
+def test_a_small_sweep_says_that_it_needs_no_ray_and_imports_little(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    words = [*command("sweep", sweep_file(), "--out", tmp_path / "run")][1:]
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert sum("--ray" in line for line in done.stderr.splitlines()) == 1
+    assert set(done.stdout.splitlines()[-1].split()) == {"imported:", "torch", "pyarrow"}
+    assert frontier(tmp_path / "run") == frontier(trained_alone(sweep_file()))
+
+
+RAISING = """
+from orchestrator.workloads.digits import DigitsMLP
+
+class Raising(DigitsMLP):
+    def loss(self, model, batch):
+        if len(batch[0]) > 2 and model.training and next(model.parameters()).std() > LARGE:
+            raise RuntimeError("too large")
+        return super().loss(model, batch)
+"""
+
+
+def test_a_trial_that_raises_is_recorded_as_failed_as_on_ray(
+    sweep_file: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(RAISING.replace("LARGE", "0.1"))
+    file = sweep_file(workloads=["mine.py:Raising"], batch_sizes=[64], faults={"max_failures": 0})
+    done = orchestrate("sweep", file, "--out", tmp_path / "run", cwd=tmp_path)
+    assert done.returncode in (0, 1, 3), done.stderr
+    run = Run(tmp_path / "run")
+    rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
+    assert {row["status"] for row in rows} >= {"failed"}
+    assert any("too large" in (row["error"] or "") for row in rows)
+    raised = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / "other", cwd=tmp_path)
+    assert "too large" in raised.stderr
+
+
+LATE = """
+import orchestrator.results
+import pyarrow as pa
+assert pa.array([1.0, None]).null_count == 1
+import sys
+assert "pandas" not in sys.modules
+import numpy, pandas
+print(pa.array(pandas.Series([1.0, numpy.nan])).null_count, len(pa.table({"a": [1]}).to_pandas()))
+"""
+
+
+def test_arrow_treats_objects_of_a_pandas_that_comes_later_as_ever() -> None:
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", "1"]
