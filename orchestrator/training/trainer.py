@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import _engine_run_backward
 
 from orchestrator.records import BadInput, Stage, Trial, derive_seed
 from orchestrator.records.lr_schedules import schedule_of
@@ -32,6 +31,10 @@ STRICT = ("cuda",)
 GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
 optimizer's state and temporary tensors. Up to then, ranks agree on whether memory ran out."""
+
+MANY_STEPS = 20_000
+"""Budget from which on it pays to load a library for symbols, which takes more than a second. torch
+wants it where it is given the gradient of the losses, which is the fastest way."""
 
 
 class Trainer:
@@ -76,6 +79,7 @@ class Trainer:
             if self._modifiers.ema_decay is None
             else Average(self.parameters, self._modifiers.ema_decay)
         )
+        self._few_steps = study.budget_steps < MANY_STEPS
         self._initial = (
             [p.detach().clone() for p in self.parameters] if study.extras.distance else None
         )
@@ -335,10 +339,10 @@ class Trainer:
         losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
-            # Does what `losses.backward(shares)` does. That first compares the shapes with code for
-            # symbolic ones: its import takes a fifth of the time of a small sweep, and its call a
-            # tenth of the time of a small step. The engine compares them, too.
-            _engine_run_backward((losses,), (shares,), False, False, (), True, accumulate_grad=True)
+            if self._few_steps:
+                torch.dot(losses, shares).backward()  # type: ignore[no-untyped-call]
+            else:
+                losses.backward(shares)  # type: ignore[no-untyped-call]
         return losses.detach(), weights
 
     def _shares_like(self, losses: Tensor) -> Tensor:
