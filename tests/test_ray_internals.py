@@ -26,8 +26,6 @@ CALLED: dict[str, tuple[Any, str]] = {
         node.Node.start_head_processes, r"self\.start_monitor\(\)"),
     "the dashboard is started by the method that is replaced": (
         node.Node.start_head_processes, r"self\.start_api_server\("),
-    "the dashboard's address is asked for by the function that is replaced": (
-        services.start_api_server, r"internal_kv\._internal_kv_get\(\s*ray_constants\.DASHBOARD_"),
     "the monitor of logs is started by the method that is replaced": (
         node.Node.start_ray_processes, r"self\.start_log_monitor\(\)"),
     "a node has all its processes": (node.Node, r"self\.all_processes\["),

@@ -9,15 +9,14 @@ import os
 import select
 import shutil
 import signal
-import socket
 import stat
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import ray
 from ray.exceptions import RayError
@@ -39,9 +38,6 @@ machine."""
 DASHBOARD = "ORCHESTRATE_DASHBOARD"
 """Environment variable that turns off Ray's dashboard if it is 0. The dashboard has ten processes
 and takes a sixth of the processor time of a short sweep."""
-
-NICENESS = 15
-"""The niceness at which Ray's workers run."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of Ray's processes."""
@@ -89,17 +85,17 @@ def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
 
 
 def _start(folder: Path) -> ray_internals.Context:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = None if os.environ.get(DASHBOARD) == "0" else int(free.getsockname()[1])
-    dashboard = None if port is None else f"127.0.0.1:{port}"
-    with ray_internals.starting_with(_popen, dashboard=dashboard):
+    dashboard = os.environ.get(DASHBOARD) != "0"
+    # A signal to the group of this process, sent by a terminal or by `timeout`, then reaches only
+    # this process, which acts on it.
+    apart = partial(ray_internals.ConsolePopen, process_group=0)
+    with ray_internals.starting_with(apart, dashboard=dashboard):
         return ray.init(
             address="local",
             num_cpus=cores(),
             object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=port is not None,
+            include_dashboard=dashboard,
             dashboard_host="127.0.0.1",
-            dashboard_port=port,
             log_to_driver=False,
             configure_logging=False,
             # Ray makes this folder accessible to all users, but only this user can enter its
@@ -107,16 +103,6 @@ def _start(folder: Path) -> ray_internals.Context:
             _temp_dir=str(folder / "r"),
             _node_ip_address="127.0.0.1",
         )
-
-
-def _popen(command: list[str], **options: Any) -> Any:
-    """Starts a process of Ray. A signal to the group of this process, sent by a terminal or by
-    `timeout`, then reaches only this process, which acts on it."""
-    process = ray_internals.ConsolePopen(command, process_group=0, **options)
-    if any(word.endswith("dashboard.py") for word in command):
-        with suppress(OSError):  # all that Ray waits for has priority, and so have trials
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
-    return process
 
 
 def _keep_token_private() -> None:

@@ -14,10 +14,9 @@ from typing import Any
 
 import ray
 from ray import _raylet
-from ray._private import node, ray_constants, services, utils, worker
+from ray._private import node, services, utils, worker
 from ray._private.authentication import authentication_token_setup, authentication_utils
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
-from ray.experimental import internal_kv
 from ray.tune.execution import tune_controller
 from ray.tune.utils import object_cache
 
@@ -80,23 +79,15 @@ def no_output_of_workers() -> None:
 
 
 @contextmanager
-def starting_with(popen: Callable[..., Any], *, dashboard: str | None) -> Iterator[None]:
+def starting_with(popen: Callable[..., Any], *, dashboard: bool) -> Iterator[None]:
     """During the `with` block, Ray starts its processes with `popen`, leaves our signal
     handlers in place, and uses 127.0.0.1 instead of an address that other machines can reach.
-    Processes that nobody needs here aren't started: each takes half a second. Ray does not wait
-    until the dashboard answers at its address, which takes as long as all the rest."""
+    Processes that nobody needs here aren't started: each takes half a second."""
     of_dashboard = [] if dashboard else ["start_api_server", "start_monitor"]
-    get = internal_kv._internal_kv_get
-
-    def known(key: Any, **options: Any) -> Any:
-        is_asked = dashboard and key == ray_constants.DASHBOARD_ADDRESS
-        return str(dashboard).encode() if is_asked else get(key, **options)
-
     unneeded = ["start_log_monitor", *of_dashboard]
     with (
         overridden(node.Node, **dict.fromkeys(unneeded, _start_nothing)),
         overridden(services, ConsolePopen=popen, resolve_ip_for_localhost=lambda host: host),
-        overridden(internal_kv, _internal_kv_get=known),
         overridden(utils, set_sigterm_handler=lambda handler: None),
     ):
         yield
