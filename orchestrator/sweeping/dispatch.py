@@ -237,7 +237,7 @@ class Dispatcher:
         if outcome.micro_batch is not None:
             self._micro_batches[finished.trial.study.key] = outcome.micro_batch
         self._progress.stop(finished.trial, outcome)
-        self._records.waiting.append(finished)
+        self._records.add(finished)
 
     def _fail(self, out: _Out, left: Sequence[Trial], failure: Failure) -> Sequence[Trial]:
         """Decides on the trials `left` of a pack. Returns those that wait again."""
@@ -248,7 +248,7 @@ class Dispatcher:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died
             )
-            self._records.waiting.append(FinishedTrial(trial=verdict.failed, outcome=outcome))
+            self._records.add(FinishedTrial(trial=verdict.failed, outcome=outcome))
         return verdict.put_back
 
     def _end_silent(self) -> None:

@@ -20,6 +20,9 @@ from orchestrator.training import Ranks, one_thread
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
 
+NEWS_SECONDS = 1.0
+"""Seconds of training after which news is told. Trials that ended since are written together."""
+
 
 @contextmanager
 def in_this_process(
@@ -55,36 +58,61 @@ def in_this_process(
         logs=run.logs.absolute(),
         hang_seconds=sweep.faults.hang_seconds,
     )
-    with run.log() as log, logging_to(log), one_thread(), closing(Local(tasks)) as executor:
+    with (
+        run.log() as log,
+        logging_to(log),
+        one_thread(),
+        closing(Local(tasks, asked_to_end)) as executor,
+    ):
         yield executor
 
 
 class Local(Executor):
-    def __init__(self, tasks: Tasks) -> None:
+    def __init__(self, tasks: Tasks, asked_to_end: Callable[[], bool] = lambda: False) -> None:
+        self._asked_to_end = asked_to_end
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._training: Generator[News | None, None, None] | None = None
+        self._error: Exception | None = None
+        """An exception in the code of a workload, until the news from before it is told."""
 
     @property
     def has_room(self) -> bool:
         return self._training is None
 
     def start(self, pack: Pack) -> None:
+        # A program takes about as long to start.
+        self._news_seconds = NEWS_SECONDS if pack.study.program is None else 0.0
         self._training = self._train(pack)
 
     def wait(self) -> Iterable[News]:
         if self._training is None:
             time.sleep(IDLE_SECONDS)
             return []
-        if (news := next(self._training)) is None:
-            return []
-        if news.over or news.failure:
-            self._training = None
-        return [news]
+        if self._error is not None:
+            raise self._error
+        news: list[News] = []
+        deadline = time.monotonic() + self._news_seconds
+        try:
+            while self._training is not None:
+                began = time.monotonic()
+                if (each := next(self._training)) is not None:
+                    news.append(each)
+                    if each.over or each.failure:
+                        self._training = None
+                # What comes next may take as long again.
+                now = time.monotonic()
+                if now + (now - began) >= deadline or self._asked_to_end():
+                    break
+        except Exception as error:
+            if not news:
+                raise
+            self._error = error
+        return news
 
     def _train(self, pack: Pack) -> Generator[News | None, None, None]:
-        """Yields after each measurement, when the dispatcher may end the sweep. An exception in
-        the code of a workload is passed on, for example to a debugger, where a cluster would try
+        """Yields after each measurement, when the sweep may end. An exception in the code of a
+        workload is passed on, for example to a debugger, where a cluster would try
         the trial again and record it as failed."""
         yield News(serial=pack.serial, started=True)
         race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
