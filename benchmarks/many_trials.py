@@ -45,9 +45,9 @@ class TimedRun(Run):
         super().__init__(path)
         self.times: list[float] = []
 
-    def write(self, finished: FinishedTrial) -> None:
-        super().write(finished)
-        self.times.append(time.perf_counter())
+    def write(self, *group: FinishedTrial) -> None:
+        super().write(*group)
+        self.times += [time.perf_counter()] * len(group)
 
 
 def describe(trials: int, studies: int) -> dict[str, Any]:

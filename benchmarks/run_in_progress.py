@@ -1,12 +1,13 @@
 """What asking a large run takes while it is being made: status, frontier and report, by command.
 
-50,000 trials over 50 studies are written as a driver writes them, a trial of each study after the
+50,000 trials over 50 studies are written as a driver writes them, a few of each study after the
 other, while a thread of the same process puts them together. It stops where most trials have files
 of their own, and the commands are asked. Then `resume` of a run which an older driver left without
 anything put together: how long it takes until all is.
 
-write      milliseconds per trial, with what is put together meanwhile, and the most it ever took
-alone      trials that have files of their own at the end
+write      milliseconds per trial, with what is put together meanwhile, and the most that trials
+           which are written together ever took
+alone      files of trials that are not merged at the end
 status, frontier, report    seconds of a cold process each, and its processor time
 together   seconds to put together `--alone` trials that are all in files of their own
 repeats    frontier of a finished sweep in the shape of the quickstart, whose repeats are put
@@ -40,6 +41,8 @@ from orchestrator.results import Run, provenance
 from orchestrator.results.merger import MOST_LOOSE, Merger
 
 BUDGET = 1000
+TOGETHER = 5
+"""Number of trials that end in the same second, as in a stacked sweep of digits/mlp."""
 MEASUREMENTS = 20
 MEASUREMENTS_OF_QUICKSTART = 57
 METRICS = ("batch/loss", "val/error", "val/loss", "val/top5_error")
@@ -57,7 +60,7 @@ class Sizes:
     alone: int
     """Trials of the run that an older driver left."""
     loose: int
-    """Trials of a small run that may have files of their own."""
+    """Separate files that a small run may have."""
     repeated: int
     """Studies of the run with repeats."""
 
@@ -104,11 +107,11 @@ def write(
     run: Run, studies: list[Study], count: int, wrote: Callable[[Study], None]
 ) -> list[float]:
     chance, seconds = np.random.default_rng(0), []
-    for number in range(count):
-        study = studies[number % len(studies)]
-        trial = finished(study, number // len(studies), chance)
+    for number in range(count // TOGETHER):
+        study, before = studies[number % len(studies)], number // len(studies) * TOGETHER
+        group = [finished(study, before + index, chance) for index in range(TOGETHER)]
         began = time.perf_counter()
-        run.write(trial)
+        run.write(*group)
         wrote(study)
         seconds.append(time.perf_counter() - began)
     return seconds
@@ -121,7 +124,7 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     run = Run(folder / "run")
     run.create(sweep, studies, provenance())
     with closing(Merger(run, keys)) as merger:
-        seconds = write(run, studies, trials, lambda study: merger.wrote(study.key))
+        seconds = write(run, studies, trials, lambda study: merger.wrote(study.key, TOGETHER))
     left = sum(map(run.loose, keys))
     # As many as there may be at most.
     more = [replace(study, trials=study.trials * 2) for study in studies]
@@ -184,7 +187,7 @@ def main() -> int:
         found = measure(Path(folder), sizes, smoke=options.smoke)
         found |= with_repeats(Path(folder), sizes, smoke=options.smoke)
     print(f"write     {found['write_ms']:8.2f} ms each, {found['write_most_ms']:.0f} ms at most")
-    print(f"alone     {found['alone']:8,} of {found['trials']:,} trials")
+    print(f"alone     {found['alone']:8,} files beside {found['trials']:,} trials")
     for command in ("status", "frontier", "report"):
         seconds, cpu = found[f"{command}_seconds"], found[f"{command}_cpu_seconds"]
         print(f"{command:<9} {seconds:8.2f} s, {cpu:.2f} s of processor time")

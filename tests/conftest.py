@@ -142,7 +142,7 @@ def train_all(
         told.add(finished.trial.key)
 
     progress = progress or Progress(planned.studies)
-    with in_this_process(run, planned.sweep, planned.studies, None) as executor:
+    with in_this_process(run, planned.sweep, planned.studies, None, asked_to_end) as executor:
         done = dispatcher_of(
             run, queue, planned.sweep, executor, progress,
             listeners=[tell], asked_to_end=asked_to_end,

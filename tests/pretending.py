@@ -34,18 +34,24 @@ class Disk:
 
     def __init__(self) -> None:
         self.held: dict[TrialKey, FinishedTrial] = {}
+        self.writes: list[int] = []
+        """Numbers of trials that were written together."""
         self.full: Callable[[], bool] = lambda: False
         self.after_write: Callable[[], None] = lambda: None
         self.sessions: list[Any] = []
         self.times: dict[StudyKey, float] = {}
 
-    def write(self, finished: FinishedTrial) -> None:
+    def write(self, *group: FinishedTrial) -> None:
+        assert len({(f.trial.study.key, f.trial.repeat > 0) for f in group}) == 1
+        assert len({f.trial.key for f in group}) == len(group)
         if self.full():
             raise OSError(28, "No space left on device")
-        before = self.held.get(finished.trial.key)
-        again = before is None or before.outcome.status in ("failed", "paused", "dominated")
-        assert again, "a trial that had ended for good was trained again"
-        self.held[finished.trial.key] = finished
+        for finished in group:
+            before = self.held.get(finished.trial.key)
+            again = before is None or before.outcome.status in ("failed", "paused", "dominated")
+            assert again, "a trial that had ended for good was trained again"
+            self.held[finished.trial.key] = finished
+        self.writes.append(len(group))
         self.after_write()
 
     def timed(self) -> dict[StudyKey, float]:

@@ -12,7 +12,7 @@ import models
 import pytest
 import yaml
 from conftest import exhaust, make_trial, orchestrate, refused
-from driving import driving, files
+from driving import driving, recorded
 
 import orchestrator
 from orchestrator.files.places import Place
@@ -332,7 +332,7 @@ def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
     arguments: list[object] = ["branch", file, "--no-ray", "--out", run]
     for place, more in ((run, 5), (run / "confirm", 1)):
         with driving(tmp_path, *arguments) as driver:
-            driver.wait_until(lambda place=place, more=more: len(files(place)) >= more)
+            driver.wait_until(lambda place=place, more=more: recorded(place) >= more)
             driver.kill()
         arguments = ["resume", run, "--no-ray", "--json"]
     resumed = orchestrate(*arguments)

@@ -269,11 +269,31 @@ def test_listeners_that_raise_stop_nothing() -> None:
     assert trained(executor) == [0, 1, 2, 3]
 
 
-def test_many_gangs_share_the_trials_of_few_studies() -> None:
-    world = World(studies=(make_study(trials=12, budget_steps=40),), seed=1, divergent=0.0)
-    executor = Pretended(world, Disk(), ranks=3, width=12)
+@pytest.mark.parametrize(
+    ("studies", "ranks", "sizes"),
+    [(1, 3, [4, 4, 4]), (2, 3, [6, 6, 12]), (2, 2, [12, 12]), (3, 8, [4, 4, 4, 4, 4, 4, 6, 6])],
+)
+def test_many_gangs_share_the_trials_of_few_studies(
+    studies: int, ranks: int, sizes: list[int]
+) -> None:
+    """No slot is left without a pack while trials wait that could be divided."""
+    study = make_study(trials=12, budget_steps=40)
+    several = tuple(replace(study, batch_size=2**n) for n in range(studies))
+    executor = Pretended(World(several, seed=1, divergent=0.0), Disk(), ranks=ranks, width=12)
     run(executor)
-    assert [len(pack.proposals) for pack in executor.packs[:3]] == [4, 4, 4]
+    assert [len(pack.proposals) for pack in executor.packs[: len(sizes)]] == sizes
+
+
+def test_trials_that_end_in_the_same_news_are_written_together() -> None:
+    executor = Pretended(EASY, Disk(), width=4, ranks=1)
+    run(executor)
+    ended = sum(executor.disk.writes)
+    assert len(executor.disk.writes) < ended
+    # What waited for a full disk is written at once when there is room.
+    executor = Pretended(EASY, Disk(), width=1)
+    executor.disk.full = lambda: executor.now < 60
+    run(executor)
+    assert executor.disk.writes[0] == 4
 
 
 def test_steps_of_stacked_trials_are_timed_three_times_and_the_shortest_time_counts() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import ray  # noqa: F401 - brings psutil along
-from driving import Driver, describe, driving, files, standing_still
+from driving import Driver, describe, driving, recorded, standing_still
 
 import psutil  # isort: skip
 
@@ -111,7 +111,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         masked(0o032),  # as few have it
         driving(open_folder, "sweep", sweep, "--out", run, env=env) as driver,
     ):
-        driver.wait_until(lambda: len(files(run)) >= 2)
+        driver.wait_until(lambda: recorded(run) >= 2)
         ranks = [Path(f"/proc/{pid}/status").read_text() for pid in driver.ranks()]
         assert ranks
         assert all("Umask:\t0032" in status for status in ranks)
@@ -145,7 +145,7 @@ def test_a_run_is_as_private_as_its_owner_wants_it(open_folder: Path) -> None:
     run = open_folder / "run"
     sweep = describe(open_folder, checkpoint={"every_seconds": 0.01})
     with masked(0o077), driving(open_folder, "sweep", sweep, "--out", run, "--no-ray") as driver:
-        driver.wait_until(lambda: len(files(run)) >= 2 and (run / "checkpoints").exists())
+        driver.wait_until(lambda: recorded(run) >= 2 and (run / "checkpoints").exists())
         meanwhile = seen_by_nobody(run)
         driver.process.terminate()
         code, said = driver.end()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import assert_refused, orchestrate, wait_for
-from driving import assert_same, driving, files, trained_alone, waiting
+from driving import assert_same, driving, recorded, trained_alone, waiting
 from machines import can_be_had
 from test_program_faults import marked, wait_until
 from test_two_machines import cluster
@@ -31,7 +31,7 @@ rank, ranks = (int(os.environ.get(*each)) for each in (("RANK", 0), ("WORLD_SIZE
 reports, stop = (Path(os.environ[f"ORCHESTRATE_{name}"]) for name in ("REPORTS", "STOP"))
 
 def recorded():
-    return len([*Path("run").glob("trials/**/trial-*")])
+    return len([*Path("run").glob("trials/**/trials-*")])  # each ends alone
 
 def meet(step):
     "No rank is ahead of another, as in a training that exchanges gradients."
@@ -172,7 +172,7 @@ def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
     while arguments:
         with driving(tmp_path, *arguments, "--no-ray") as driver:
             while attacks and driver.process.poll() is None:
-                with waiting(tmp_path, after=len(files(run)) + chance.randint(0, 1)):
+                with waiting(tmp_path, after=recorded(run) + chance.randint(0, 1)):
                     (program,) = driver.wait_until(lambda: waiting_ones(mark, tmp_path))
                     how = attacks.pop(0)
                     if "driver" in how:

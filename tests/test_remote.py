@@ -261,4 +261,4 @@ def runs(machine: Machine, program: str) -> bool:
 
 
 def finished(run: Path) -> int:
-    return len(list(run.glob("trials/**/trial-*.parquet")))
+    return len(list(run.glob("trials/**/trials-*.parquet")))

@@ -553,18 +553,18 @@ def write_large_run(path: Path, recipes: int, trials: int) -> Run:
     studies = [replace(plain, recipe=f"recipe-{number}") for number in range(recipes)]
     run = Run(path)
     for number, study in enumerate(studies):
-        tables = [
-            tables_of(FinishedTrial(
+        finished = [
+            FinishedTrial(
                 trial=Trial(study=study, index=index, seed=0, params={
                     "learning_rate": 0.01 * (1 + index), "momentum": 0.5}),
                 outcome=Outcome(status="reached", steps=steps, seconds=1.0),
                 measurements=(Measurement(step=steps, seconds=1.0, metrics={"val/error": 0.1}),),
                 started=float(number * trials + index), where="machine:1",
-            ))
+            )
             for index in range(trials)
             for steps in [2 + recipes * trials - number * trials - index]
         ]  # fmt: skip
-        run.write_study(study.key, *(pa.concat_tables(both) for both in zip(*tables, strict=True)))
+        run.write_study(study.key, *tables_of(finished))
     stop = {"at_goal": True, "dominated": None}
     run.create({"name": "large", "seed": 0, "stop": stop}, studies, {})
     return run

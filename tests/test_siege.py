@@ -21,7 +21,7 @@ from driving import (
     assert_same,
     describe,
     driving,
-    files,
+    recorded,
     trained_alone,
     trials_of,
     waiting,
@@ -119,7 +119,7 @@ def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> Non
     while code != 0:
         with driving(tmp_path, *arguments) as driver:
             while attacks and driver.process.poll() is None:
-                with waiting(tmp_path, after=min(chance.randint(0, 1) + len(files(run)), 6)):
+                with waiting(tmp_path, after=min(chance.randint(0, 1) + recorded(run), 6)):
                     driver.wait_until(lambda: training(driver))
                     attacks.pop()(driver, run)
             code = driver.process.wait(timeout=240)

@@ -58,7 +58,7 @@ def test_ranks_on_two_machines_train_the_same_as_on_one(
     with cluster(tmp_path, [1, 1]) as ((head, other), env):
         sweep = ("orchestrate", "sweep", file, "--out", run, "--address", "auto")
         with head.running(log, *sweep, **env) as process:
-            wait_for(lambda: list(run.glob("trials/**/trial-*.parquet")), process, log)
+            wait_for(lambda: list(run.glob("trials/**/trials-*.parquet")), process, log)
             # One trial is over, the next has begun.
             other.do("pkill", "--signal=KILL", "--full", r"^ray::(_Peer|Gang|Resource)")
             assert process.wait(300) == 0, log.read_text()

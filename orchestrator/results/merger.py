@@ -1,4 +1,4 @@
-"""Merges files of single trials while others are written, so that a run stays fast to read."""
+"""Merges separate files of trials while others are written, so that a run stays fast to read."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from orchestrator.results.store import Run
 
 logger = logging.getLogger(__name__)
 
-MOST_LOOSE = 2_000
-"""Number of trials of a run that may have separate files."""
+MOST_LOOSE = 100
+"""Number of separate files that a run may have."""
 
 LOOSE_SHARE = 1 / 16
-"""Share of the trials written so far that may have separate files, if that is more than MOST_LOOSE.
-A trial is then rewritten at most sixteen times on average, however large the run is."""
+"""Number of separate files per trial written so far that a run may have, if that is more than
+MOST_LOOSE. A trial is then rewritten at most sixteen times on average, however large the run is."""
 
 RETRY_SECONDS = 60.0
 """Seconds to wait after a failed attempt to write to the storage."""
 
 
 class Merger:
-    """A thread of the process that writes a run. Once too many trials have separate files, it
-    merges those of one study after another, the one with the most first."""
+    """A thread of the process that writes a run. Once there are too many separate files, it merges
+    those of one study after another, the one with the most first."""
 
     def __init__(self, run: Run, keys: Iterable[StudyKey]) -> None:
         self._run = run
@@ -37,11 +37,11 @@ class Merger:
         self._thread = Thread(target=self._work, name="merger", daemon=True)
         self._thread.start()
 
-    def wrote(self, key: StudyKey) -> None:
-        """Takes note that a trial of this study has been written."""
+    def wrote(self, key: StudyKey, trials: int = 1) -> None:
+        """Takes note that a file with so many trials of this study has been written."""
         with self._news:
             self._loose[key] += 1
-            self._written += 1
+            self._written += trials
             self._news.notify()
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class Merger:
             except Exception as error:
                 # No error here may end the sweep. The files stay as they are until more trials of
                 # the study are written, or the sweep is complete.
-                logger.warning("The files of trials of %s can't be merged now: %s", key, error)
+                logger.warning("The separate files of %s can't be merged now: %s", key, error)
                 with self._news:
                     self._news.wait_for(lambda: self._closed, RETRY_SECONDS)
             with self._news:

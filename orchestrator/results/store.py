@@ -5,8 +5,8 @@ sweep.yaml        the sweep again, for people  provenance.json  versions, machin
 sessions.json     utilisation of the machines  log.txt          output of Ray
 step_times.json   time of a step without stacking, for studies whose trials were stacked
 trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
-    workload=W/recipe=R/batch_size=B/trial-00007.parquet        each trial when it ends
-    workload=W/recipe=R/batch_size=B/study.parquet              all trials, merged later
+    workload=W/recipe=R/batch_size=B/trials-1795734249123.parquet   trials that ended together
+    workload=W/recipe=R/batch_size=B/study.parquet                  all trials, merged later
 logs/             output of programs, a file per trial
 frontier.parquet, frontier.csv, report.html    derived from the files above
 
@@ -35,7 +35,7 @@ from orchestrator.files.yaml_files import parse_mapping, write_yaml
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
 from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
-from orchestrator.results.study_files import StudyFiles, own_file
+from orchestrator.results.study_files import StudyFiles
 from orchestrator.results.tables import finished_trial, of_trial, tables_of
 
 logger = logging.getLogger(__name__)
@@ -106,8 +106,7 @@ class Run(Purpose):
                 code="exists",
             )
         folders = [self.place / name for name in ("trials", "measurements", "repeats")]
-        files = self.place.local.glob("*/*/*/*/trial-*.parquet") if self.place.local else ()
-        for path in [*(f for f in folders if f.is_file()), *(f for f in files if f.is_dir())]:
+        for path in (folder for folder in folders if folder.is_file()):
             raise BadInput(f"{path} is in the way of the run's files. Remove it.", code="exists")
 
     @property
@@ -174,11 +173,12 @@ class Run(Purpose):
         """The winners' repeats, in a folder of their own: they are no part of the search."""
         return Run(self.place / "repeats")
 
-    def write(self, finished: FinishedTrial) -> None:
-        """Stores a finished trial."""
-        trial = finished.trial
+    def write(self, *group: FinishedTrial) -> None:
+        """Stores finished trials of one study, all or none of them. They are either trials of the
+        search or repeats."""
+        trial = group[0].trial
         run = self.repeats if trial.repeat else self
-        run._of(trial.study.key).write(own_file(trial.index, trial.repeat), *tables_of(finished))
+        run._of(trial.study.key).write(*tables_of(group))
 
     def finished(self, study: Study) -> Iterator[FinishedTrial]:
         """The finished trials of a study and their repeats, with all their measurements."""
@@ -194,13 +194,9 @@ class Run(Purpose):
         """Replaces all stored trials and repeats of a study by these, at least one."""
         repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
         self.repeats._of(study.key).keep_only(repeats)
-        # Separate files of trials would take precedence over the file that is written now.
-        self.put_together(study.key, over=False)
-        tables = zip(
-            *(tables_of(trained) for trained in finished if not trained.trial.repeat), strict=True
-        )
-        trials, measurements = (pa.concat_tables(t, promote_options="default") for t in tables)
-        self.write_study(study.key, trials, measurements)
+        # Separate files would take precedence over the file that is written now.
+        self._of(study.key).put_together(over=False)
+        self.write_study(study.key, *tables_of([t for t in finished if not t.trial.repeat]))
 
     def sessions(self) -> list[dict[str, Any]]:
         """How well each `sweep` or `resume` of this run used its machines, oldest first. Empty if
@@ -243,16 +239,17 @@ class Run(Purpose):
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
     def put_together(self, key: StudyKey, *, over: bool) -> None:
-        """Merges the files of a study's trials into one, and those of its repeats into another,
-        which are much faster to read. Threads of this process may write to the study meanwhile, and
-        others may read it. If the study is `over`, its paused trials become dominated, since they
-        can't win any more."""
+        """Merges the separate files of a study's trials into one, and those of its repeats into
+        another, which are much faster to read. Threads of this process may write to the study
+        meanwhile, and others may read it. If the study is `over`, its paused trials become
+        dominated, since they can't win any more."""
         self._of(key).put_together(over=over)
         self.repeats._of(key).put_together(over=False)
 
     def loose(self, key: StudyKey) -> int:
-        """Number of trials and repeats of a study that have separate files."""
-        return self._of(key).own_count() + self.repeats._of(key).own_count()
+        """Number of separate files with trials or repeats of a study, apart from those with their
+        measurements."""
+        return self._of(key).separate_count() + self.repeats._of(key).separate_count()
 
     def holds(self, key: StudyKey) -> bool:
         """Whether a study has a file with all its trials."""

@@ -1,17 +1,20 @@
-"""The files of one study: one for each trial when it ends, and later study.parquet with them all.
+"""The files of one study: separate ones for trials that ended at about the same time, and later
+study.parquet with them all.
 
-The folders `trials` and `measurements` hold files of the same names. A trial's separate file takes
-precedence over its rows in study.parquet, so that merging may be interrupted at any time. A
-separate file that can't be used is left out with a warning, and its trial counts as not finished. A
-study.parquet that can't be used is an error, since most of the study would be missing.
+The folders `trials` and `measurements` hold files of the same names. The latest separate file with
+a trial takes precedence over others and over its rows in study.parquet, so that merging may be
+interrupted at any time. A separate file that can't be used is left out with a warning, and its
+trials count as not finished. A study.parquet that can't be used is an error, since most of the
+study would be missing.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
@@ -23,6 +26,7 @@ from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.results.tables import (
     MEASUREMENTS,
+    SMALL,
     SMALLEST,
     TRIALS,
     Damaged,
@@ -31,7 +35,6 @@ from orchestrator.results.tables import (
     empty,
     joined,
     metrics_in,
-    numbers,
     read_small,
     read_table,
     read_trial,
@@ -53,19 +56,22 @@ code, so two threads would take longer than one."""
 OVER = b"over"
 """The note in a study.parquet that says that no more of the study was to be trained."""
 
-OWN_FILE = re.compile(r"trial-([0-9]{5,9})(?:-repeat-([0-9]{1,9}))?\.parquet")
+SEPARATE = re.compile(r"trials-([0-9]{13,18})\.parquet")
+"""Names of separate files, each with a number that grows: milliseconds since 1970, mostly."""
+
+OF_ONE = re.compile(r"trial-([0-9]{5}|[1-9][0-9]{5,8})(?:-repeat-[1-9][0-9]{0,8})?\.parquet")
+"""Names of separate files in older runs, each of one trial or one repeat."""
 
 
-def own_file(trial: int, repeat: int = 0) -> str:
-    """The name of the separate files of a trial."""
-    return f"trial-{trial:05d}{f'-repeat-{repeat}' if repeat else ''}.parquet"
+def _number(name: str) -> int | None:
+    """The number by which a separate file is later than others; None for other files."""
+    match = SEPARATE.fullmatch(name)
+    return int(match[1]) if match else 0 if OF_ONE.fullmatch(name) else None
 
 
-def trial_of(name: str) -> Training | None:
-    """The trial and repeat whose separate file has this name; None if it is no such name."""
-    match = OWN_FILE.fullmatch(name)
-    found = match and (int(match[1]), int(match[2] or 0))
-    return found if found and own_file(*found) == name else None
+def _separate(names: Iterable[str]) -> list[str]:
+    """The separate files among `names`, the earliest first."""
+    return sorted((n for n in names if _number(n) is not None), key=lambda n: (_number(n), n))
 
 
 @dataclass(frozen=True)
@@ -73,10 +79,11 @@ class _Listing:
     """The files in a study's folder of `trials`, and which of them count."""
 
     names: list[str]
-    counting: dict[str, Training]
-    """Separate file -> its trial and repeat, in order."""
-    outdated: list[str]
-    """Separate files whose trial got further in study.parquet, as in a copy of a growing run."""
+    counting: Mapping[str, Sequence[Training]]
+    """Separate file -> those of its trials and repeats that count, the earliest file first. Others
+    are in a later file, or got further in study.parquet, as in a copy of a growing run."""
+    held: Mapping[str, Collection[Training]]
+    """Separate file -> all of its trials and repeats."""
 
 
 class StudyFiles:
@@ -93,8 +100,8 @@ class StudyFiles:
         self._suspect: set[str] = set()
         """Separate files whose measurements turned out to be damaged; they are read in full."""
         self._writing, self._merging = Lock(), Lock()
-        self._written: set[str] = set()
-        """Separate files written since `put_together` began."""
+        self._latest: int | None = None
+        """Number of the latest separate file; None if that is not known yet."""
 
     @property
     def flaws(self) -> tuple[str, ...]:
@@ -104,23 +111,32 @@ class StudyFiles:
     def has_whole(self) -> bool:
         return (self._trials / WHOLE_STUDY).is_file()
 
-    def own_count(self) -> int:
-        """Number of trials that have separate files."""
-        return len(_own(self._trials.file_names()))
+    def separate_count(self) -> int:
+        """Number of separate files in `trials`."""
+        return len(_separate(self._trials.file_names()))
 
-    def write(self, name: str, row: pa.Table, measurements: pa.Table) -> None:
-        """Stores a trial. Its row in `trials` is written last and marks it as complete."""
+    def write(self, rows: pa.Table, measurements: pa.Table) -> None:
+        """Stores trials in a separate file. The one in `trials` is written last and marks them as
+        complete."""
         with self._writing:
-            self._written.add(name)
-            write_table(self._measurements / name, measurements)
-            write_table(self._trials / name, row)
+            if self._latest is None:
+                names = {*self._trials.file_names(), *self._measurements.file_names()}
+                self._latest = max((_number(name) or 0 for name in names), default=0)
+            # The clock may have been set back. No name is used twice, even if this attempt fails.
+            self._latest = max(self._latest + 1, time.time_ns() // 10**6)
+            name = f"trials-{self._latest:013d}.parquet"
+            try:
+                write_table(self._measurements / name, measurements, **SMALL)
+                write_table(self._trials / name, rows, **SMALL)
+            except OSError:
+                for folder in (self._trials, self._measurements):
+                    with suppress(OSError):  # more attempts may follow
+                        (folder / name).remove()
+                raise
 
     def keep_only(self, trainings: Collection[Training]) -> None:
         """Removes everything of other trials and repeats than these."""
-        for name in _own(self._trials.file_names()):
-            if trial_of(name) not in trainings:
-                (self._trials / name).remove()
-                (self._measurements / name).remove()
+        self.put_together(over=False)
         for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
             table = self._of_whole(folder, folder.file_names(), schema, None)
             if table is not None and not (kept := are_of(table, trainings)).all():
@@ -154,15 +170,15 @@ class StudyFiles:
         used stay where they are. If the study is `over`, its paused trials become dominated, and
         study.parquet gets a note that it is over."""
         with self._merging:
-            with self._writing:
-                self._written.clear()
+            with self._writing:  # which makes no file under a name that was there before
                 names = self._trials.file_names()
-                rowless = set(_own(self._measurements.file_names())) - {*names}
+                rowless = {*_separate(self._measurements.file_names())} - {*names}
             while True:
                 trials, seen = self._look(None)
                 settled = _settled(trials) if over and len(trials) else trials
                 try:
-                    measurements = self._measured(seen, None) if seen.counting else None
+                    more = any(seen.counting.values())
+                    measurements = self._measured(seen, None) if more else None
                     break
                 except (FileNotFoundError, Damaged):
                     continue
@@ -170,11 +186,21 @@ class StudyFiles:
                 write_measurements(self._measurements / WHOLE_STUDY, measurements)
             if measurements is not None or settled is not trials:
                 write_table(self._trials / WHOLE_STUDY, settled)
-            for name in [*seen.counting, *seen.outdated, *rowless]:
-                with self._writing:
-                    if name not in self._written:
-                        (self._trials / name).remove()
-                        (self._measurements / name).remove()
+            for name in [*seen.held, *rowless, *self._replaced(settled)]:
+                (self._trials / name).remove()
+                (self._measurements / name).remove()
+
+    def _replaced(self, trials: pa.Table) -> Iterator[str]:
+        """Damaged separate files whose trials, as far as they name them, were trained again."""
+        trained = _how_far(trials).keys()
+        for name in _separate(self._flaws):
+            for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
+                with suppress(FileNotFoundError, Damaged):
+                    if (folder / name).is_file():
+                        table = read_small(folder / name, schema, ("trial", "repeat"))
+                        if are_of(table, trained).all():
+                            yield name
+                        break
 
     def _steadily(self, read: Callable[[_Listing], Answer]) -> Answer:
         """The result of `read` for the files that count. Reads again if they changed meanwhile."""
@@ -202,7 +228,7 @@ class StudyFiles:
                 for name in names:
                     try:
                         if name != WHOLE_STUDY:
-                            rows[name] = self._row(name, wanted, measured)
+                            rows[name] = self._rows(name, wanted, measured)
                     except FileNotFoundError:
                         missing.add(name)
                         flaws[name] = f"{self._measurements / name} is missing"
@@ -215,40 +241,46 @@ class StudyFiles:
             logger.warning("%s. The file is left out.", flaws[name])
         self._flaws = flaws
         in_whole = {} if whole is None or not rows else _how_far(whole)
-        counting, outdated = {}, []
-        for name in _own(rows):
-            ((training, far),) = _how_far(rows[name]).items()
-            if far >= in_whole.get(training, far):
-                counting[name] = training
-            else:
-                outdated.append(name)
-        self._seen = _Listing(names, counting, outdated)
-        table = joined(whole, [rows[name] for name in counting], [*counting.values()])
-        return (empty(TRIALS) if table is None else table), self._seen
+        latest: dict[Training, str] = {}
+        held = {name: _how_far(rows[name]) for name in _separate(rows)}
+        for name, trainings in held.items():
+            for training, far in trainings.items():
+                if far >= in_whole.get(training, far):
+                    latest[training] = name
+        counting = {name: [t for t in held[name] if latest.get(t) == name] for name in held}
+        self._seen = seen = _Listing(names, counting, held)
+        table = _joined(whole, seen, lambda name: rows[name])
+        return (empty(TRIALS) if table is None else table), seen
 
-    def _row(
+    def _rows(
         self, name: str, columns: Collection[str] | None, measured: Collection[str]
     ) -> pa.Table:
-        """A trial's row. Raises `Damaged` unless it and the trial's measurements can be used."""
-        place, found = self._trials / name, trial_of(name)
-        if found is None:
+        """The rows in a separate file. Raises `Damaged` unless they and the measurements of their
+        trials can be used."""
+        place, alone = self._trials / name, OF_ONE.fullmatch(name)
+        if _number(name) is None:
             raise Damaged(f"{place} is not a file of this run")
-        row = read_small(place, TRIALS, columns)
-        if row["trial"].to_pylist() != [found[0]]:
-            raise Damaged(f"{place} is not the row of trial {found[0]}")
+        rows = read_small(place, TRIALS, columns)
+        trainings = _trainings(rows)
+        if alone and [trial for trial, _ in trainings] != [int(alone[1])]:
+            raise Damaged(f"{place} is not the row of trial {int(alone[1])}")
         if name not in measured:
             raise FileNotFoundError
-        self._measurements_in(name, None if name in self._suspect else {"trial"})
-        return row
+        of_trials = {"trial", "repeat"}
+        self._measurements_in(name, trainings, None if name in self._suspect else of_trials)
+        return rows
 
-    def _measurements_in(self, name: str, columns: Collection[str] | None) -> pa.Table:
-        """The measurements in a trial's separate file."""
+    def _measurements_in(
+        self, name: str, trainings: Collection[Training], columns: Collection[str] | None
+    ) -> pa.Table:
+        """The measurements in a separate file with the rows of these trials."""
         place = self._measurements / name
         try:
             table = read_small(place, MEASUREMENTS, columns)
-            trial, _ = trial_of(name) or (None, 0)
-            if (numbers(table["trial"]) != trial).any():
-                raise Damaged(f"{place} holds measurements of other trials than {trial}")
+            if not are_of(table, trainings).all():
+                raise Damaged(
+                    f"{place} holds measurements of other trials than {self._trials / name}"
+                )
         except Damaged:
             self._suspect.add(name)
             raise
@@ -256,15 +288,16 @@ class StudyFiles:
 
     def _measured(self, seen: _Listing, columns: Collection[str] | None) -> pa.Table:
         with self._reading:
-            separate = [self._measurements_in(name, columns) for name in seen.counting]
+            separate = {n: self._measurements_in(n, seen.held[n], columns) for n in seen.held}
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
-        table = joined(whole, separate, [*seen.counting.values()])
+        table = _joined(whole, seen, separate.__getitem__)
         return empty(MEASUREMENTS) if table is None else table
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
-        name = own_file(trial, repeat)
-        if name in seen.counting:
-            return self._measurements_in(name, None)
+        for name, counting in seen.counting.items():
+            if (trial, repeat) in counting:
+                table = self._measurements_in(name, seen.held[name], None)
+                return table.filter(pa.array(are_of(table, [(trial, repeat)])))
         with _refusing(self._measurements / WHOLE_STUDY) as place:
             curves = read_trial(place, trial)
             return curves.filter(pa.array(are_of(curves, [(trial, repeat)]))) if repeat else curves
@@ -307,19 +340,31 @@ def _refusing(place: Place) -> Iterator[Place]:
     ) from None
 
 
-def _own(names: Iterable[str]) -> list[str]:
-    """The separate files of trials among `names`, in order of trial."""
-    return sorted((name for name in names if trial_of(name)), key=lambda name: trial_of(name) or ())
+def _joined(
+    whole: pa.Table | None, seen: _Listing, read: Callable[[str], pa.Table]
+) -> pa.Table | None:
+    """A table of `whole` and of what counts of the separate files, which `read` returns."""
+    tables = []
+    for name, counting in seen.counting.items():
+        table = read(name)
+        complete = len(counting) == len(seen.held[name])
+        tables.append(table if complete else table.filter(pa.array(are_of(table, counting))))
+    return joined(whole, tables, [t for counting in seen.counting.values() for t in counting])
+
+
+def _trainings(trials: pa.Table) -> list[Training]:
+    """The trial and repeat of each row."""
+    repeated = "repeat" in trials.column_names
+    repeats = trials["repeat"].to_pylist() if repeated else [0] * len(trials)
+    return [*zip(trials["trial"].to_pylist(), repeats, strict=True)]
 
 
 def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
     """Trial and repeat -> whether it did not fail, its steps. The greater record is later."""
-    repeated = "repeat" in trials.column_names
-    repeats = trials["repeat"].to_pylist() if repeated else [0] * len(trials)
-    columns = (trials[name].to_pylist() for name in ("trial", "status", "steps"))
+    columns = (trials[name].to_pylist() for name in ("status", "steps"))
     return {
-        (trial, repeat): (status != "failed", steps or 0)
-        for repeat, trial, status, steps in zip(repeats, *columns, strict=True)
+        training: (status != "failed", steps or 0)
+        for training, status, steps in zip(_trainings(trials), *columns, strict=True)
     }
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -73,36 +74,56 @@ ROWS_AT_ONCE = 16_384
 """Measurements in a row group, which is the least that is read to see one trial's."""
 
 
-def tables_of(finished: FinishedTrial) -> tuple[pa.Table, pa.Table]:
-    """A trial's row, and its measurements."""
-    trial, outcome = finished.trial, finished.outcome
-    row = {
-        "trial": trial.index,
-        "repeat": trial.repeat,
-        "optimizer": trial.study.optimizer,
-        "params": json.dumps(dict(trial.params)),
-        "seed": trial.seed,
-        "ranks": finished.ranks,
-        "started": finished.started,
-        "where": finished.where,
-        **{name: getattr(outcome, name) for name in OF_OUTCOME},
+SMALL = {"use_dictionary": False, "write_statistics": False}
+"""Options for files with few rows, which are read whole. Dictionaries of them are larger than their
+columns, and take longer to read."""
+
+
+def tables_of(group: Sequence[FinishedTrial]) -> tuple[pa.Table, pa.Table]:
+    """The rows and the measurements of trials of one study: either trials of the search or
+    repeats."""
+    study, repeated = group[0].trial.study, group[0].trial.repeat > 0
+    measured = [measurement for finished in group for measurement in finished.measurements]
+    metrics = tuple(sorted({name for measurement in measured for name in measurement.metrics}))
+    rows = {
+        "trial": [finished.trial.index for finished in group],
+        "repeat": [finished.trial.repeat for finished in group],
+        "optimizer": [study.optimizer] * len(group),
+        "params": [json.dumps(dict(finished.trial.params)) for finished in group],
+        "seed": [finished.trial.seed for finished in group],
+        "ranks": [finished.ranks for finished in group],
+        "started": [finished.started for finished in group],
+        "where": [finished.where for finished in group],
+        **{name: [getattr(finished.outcome, name) for finished in group] for name in OF_OUTCOME},
     }
-    measurements = finished.measurements
-    names = sorted({name for measurement in measurements for name in measurement.metrics})
+    lengths = [len(finished.measurements) for finished in group]
+    steps = np.array([measurement.step for measurement in measured], np.int64)
+    # Trials of a study are measured at the same steps.
+    distinct, places = np.unique(steps, return_inverse=True)
+    examples = np.array([study.examples(step) for step in distinct.tolist()], np.int64)
     columns = {
-        "trial": [trial.index] * len(measurements),
-        "repeat": [trial.repeat] * len(measurements),
-        "step": [measurement.step for measurement in measurements],
-        "examples": [trial.study.examples(measurement.step) for measurement in measurements],
-        "seconds": [measurement.seconds for measurement in measurements],
-        **{name: [m.metrics.get(name) for m in measurements] for name in names},
+        "trial": np.repeat(np.array(rows["trial"], np.int32), lengths),
+        "repeat": np.repeat(np.array(rows["repeat"], np.int32), lengths),
+        "step": steps,
+        "examples": examples[places],
+        "seconds": [measurement.seconds for measurement in measured],
+        **{name: [m.metrics.get(name) for m in measured] for name in metrics},
     }
-    of_trials, of_measurements = (
-        schema.insert(1, REPEAT) if trial.repeat else schema for schema in (TRIALS, MEASUREMENTS)
+    return _table(rows, _schema(TRIALS, repeated)), _table(
+        columns, _schema(MEASUREMENTS, repeated, metrics)
     )
-    fields = [*of_measurements, *(pa.field(name, pa.float64()) for name in names)]
-    return pa.Table.from_pylist([row], schema=of_trials), pa.Table.from_pydict(
-        {field.name: columns[field.name] for field in fields}, schema=pa.schema(fields)
+
+
+@cache
+def _schema(schema: pa.Schema, repeated: bool, metrics: tuple[str, ...] = ()) -> pa.Schema:
+    """The columns of a table, with the one of repeats and those of metrics."""
+    fields = [*(schema.insert(1, REPEAT) if repeated else schema)]
+    return pa.schema([*fields, *(pa.field(name, pa.float64()) for name in metrics)])
+
+
+def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+    return pa.Table.from_arrays(
+        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
     )
 
 
@@ -260,10 +281,10 @@ def joined(
     come from their separate tables, `separate`."""
     if not separate:
         return whole
-    if whole is None:
-        return pa.concat_tables(separate, promote_options="default")
-    others = whole.filter(pa.array(are_of(whole, trainings, invert=True)))
-    table = pa.concat_tables([others, *separate], promote_options="default")
+    others = (
+        [] if whole is None else [whole.filter(pa.array(are_of(whole, trainings, invert=True)))]
+    )
+    table = pa.concat_tables([*others, *separate], promote_options="default")
     table = table.replace_schema_metadata()  # its notes applied to `whole` alone
     return table.take(np.argsort(_training_numbers(table), kind="stable"))
 

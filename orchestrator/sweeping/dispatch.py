@@ -184,15 +184,15 @@ class Dispatcher:
         return pack
 
     def _most(self, study: Study, waiting: int) -> int:
-        """Number of trials for one pack: all that wait, or, if more packs than studies can run, so
-        many that other packs get trials, too."""
+        """Number of trials for one pack: all that wait, or, if there are more slots than packs and
+        studies that wait for one, so many that the pack's study gets its share of these slots."""
         if self._widths[study.key] == 1:
             return 1
         packs = Counter(out.pack.study.key for out in self._out.values() if out.left)
-        studies_waiting = sum(
-            bool(search.waiting or packs[key]) for key, search in self._queue.searches.items()
-        )
-        share = self._progress.slots // studies_waiting - packs[study.key]
+        own = packs.pop(study.key, 0)
+        studies_waiting = sum(search.waiting > 0 for search in self._queue.searches.values())
+        # Studies that come later find as many slots per study, or one less.
+        share = math.ceil((self._progress.slots - packs.total()) / studies_waiting) - own
         return math.ceil(waiting / max(share, 1))
 
     def _hear(self, news: News) -> None:
@@ -237,7 +237,7 @@ class Dispatcher:
         if outcome.micro_batch is not None:
             self._micro_batches[finished.trial.study.key] = outcome.micro_batch
         self._progress.stop(finished.trial, outcome)
-        self._records.waiting.append(finished)
+        self._records.add(finished)
 
     def _fail(self, out: _Out, left: Sequence[Trial], failure: Failure) -> Sequence[Trial]:
         """Decides on the trials `left` of a pack. Returns those that wait again."""
@@ -248,7 +248,7 @@ class Dispatcher:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died
             )
-            self._records.waiting.append(FinishedTrial(trial=verdict.failed, outcome=outcome))
+            self._records.add(FinishedTrial(trial=verdict.failed, outcome=outcome))
         return verdict.put_back
 
     def _end_silent(self) -> None:

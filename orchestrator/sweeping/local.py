@@ -23,6 +23,9 @@ from orchestrator.training import Ranks, gpus_here, one_thread
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
 
+NEWS_SECONDS = 1.0
+"""Seconds of training after which news is told. Trials that ended since are written together."""
+
 FEW_SECONDS = 10.0
 """Seconds of work for which Ray is not started by itself: to start it takes as long, and the second
 slot of a small machine would save half of them."""
@@ -88,34 +91,59 @@ def in_this_process(
         run.log() as log,
         logging_to(log),
         one_thread(),
-        closing(Local(tasks, raising)) as executor,
+        closing(Local(tasks, asked_to_end, raising=raising)) as executor,
     ):
         yield executor
 
 
 class Local(Executor):
-    def __init__(self, tasks: Tasks, raising: bool) -> None:
-        self._raising = raising
+    def __init__(
+        self,
+        tasks: Tasks,
+        asked_to_end: Callable[[], bool] = lambda: False,
+        *,
+        raising: bool = True,
+    ) -> None:
+        self._asked_to_end, self._raising = asked_to_end, raising
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._training: Generator[News | None, None, None] | None = None
+        self._error: Exception | SystemExit | None = None
+        """An exception in the code of a workload, until the news from before it is told."""
 
     @property
     def has_room(self) -> bool:
         return self._training is None
 
     def start(self, pack: Pack) -> None:
+        # A program takes about as long to start.
+        self._news_seconds = NEWS_SECONDS if pack.study.program is None else 0.0
         self._training = self._train(pack)
 
     def wait(self) -> Iterable[News]:
         if self._training is None:
             time.sleep(IDLE_SECONDS)
             return []
-        if (news := next(self._training)) is None:
-            return []
-        if news.over or news.failure:
-            self._training = None
-        return [news]
+        if self._error is not None:
+            raise self._error
+        news: list[News] = []
+        deadline = time.monotonic() + self._news_seconds
+        try:
+            while self._training is not None:
+                began = time.monotonic()
+                if (each := next(self._training)) is not None:
+                    news.append(each)
+                    if each.over or each.failure:
+                        self._training = None
+                # What comes next may take as long again.
+                now = time.monotonic()
+                if now + (now - began) >= deadline or self._asked_to_end():
+                    break
+        except (Exception, SystemExit) as error:
+            if not news:
+                raise
+            self._error = error
+        return news
 
     def _train(self, pack: Pack) -> Generator[News | None, None, None]:
         """Yields after each measurement, when the dispatcher may end the sweep."""

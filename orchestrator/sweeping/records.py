@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from orchestrator.planning.sweep import Faults
-from orchestrator.records import FinishedTrial, SweepFailed
+from orchestrator.records import FinishedTrial, StudyKey, SweepFailed
 from orchestrator.results import Run
 from orchestrator.results.merger import Merger
 from orchestrator.search import Queue
@@ -37,13 +36,24 @@ class Records:
         self._run, self._queue, self._executor, self._progress = run, queue, executor, progress
         self._patience, self._listeners, self._clock = faults.storage_seconds, listeners, clock
         self._merger, self._usage = Merger(run, queue.searches), Usage()
-        self.waiting: deque[FinishedTrial] = deque()
-        """Trials that ended and are not on disk yet, the oldest first."""
+        self._waiting: dict[tuple[StudyKey, bool], list[FinishedTrial]] = {}
+        """Study, whether repeats -> trials that ended and are not on disk yet. They are written
+        together."""
         self._unwritable_since: float | None = None
         self._write_at, self._write_wait = -float("inf"), BACKOFF_SECONDS
 
     def close(self) -> None:
         self._merger.close()
+
+    @property
+    def waiting(self) -> int:
+        """Number of trials that ended and are not on disk yet."""
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, finished: FinishedTrial) -> None:
+        """Takes a trial that ended, to be written by the next `flush`."""
+        trial = finished.trial
+        self._waiting.setdefault((trial.study.key, trial.repeat > 0), []).append(finished)
 
     @property
     def are_lost(self) -> bool:
@@ -53,15 +63,18 @@ class Records:
 
     def flush(self) -> None:
         """Writes what waits, unless an attempt has failed a moment ago."""
-        if not self.waiting or self._clock() < self._write_at:
+        if not self._waiting or self._clock() < self._write_at:
             return
-        while self.waiting:
+        for (key, repeated), group in [*self._waiting.items()]:
             try:
-                self._run.write(self.waiting[0])
+                self._run.write(*group)
             except OSError as error:
                 self._pause(error)
                 return
-            self._tell(self.waiting.popleft())
+            del self._waiting[key, repeated]
+            self._merger.wrote(key, len(group))
+            for finished in group:
+                self._tell(finished)
         self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS
         self._progress.forget("storage")
 
@@ -86,7 +99,7 @@ class Records:
         self.flush()
         if self.waiting:
             raise SweepFailed(
-                f"{len(self.waiting)} finished trials could not be written to {self._run.place}. "
+                f"{self.waiting} finished trials could not be written to {self._run.place}. "
                 f"`orchestrate resume` will train them again."
             )
         with suppress(OSError):  # on a full disk only this record is lost
@@ -99,7 +112,6 @@ class Records:
         if bounds is not None:
             self._executor.post(key, bounds)
         search = self._queue.searches[key]
-        self._merger.wrote(key)
         self._progress.follow(key, search)
         self._progress.keep(finished)
         self._usage.add(finished)
