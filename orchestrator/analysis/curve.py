@@ -18,7 +18,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
 
@@ -183,6 +182,8 @@ def curves_through(
     """The curves through at least three points, given log of batch sizes and of steps, and the
     covariance of the latter. With a `softness`, all are bends of this one. `usual` is the scatter
     beyond that covariance beyond which larger ones are unlikely."""
+    from scipy.special import ndtri
+
     soft = SOFTNESS if softness is None else np.array([softness])
     first, last = log_sizes[0] - BEYOND, log_sizes[-1] + BEYOND
     bends = np.linspace(first, last, round(4 * (last - first)) + 1)

@@ -28,6 +28,7 @@ from orchestrator.results.tables import (
     Damaged,
     Training,
     are_of,
+    arrow_of,
     empty,
     joined,
     metrics_in,
@@ -124,7 +125,7 @@ class StudyFiles:
         for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
             table = self._of_whole(folder, folder.file_names(), schema, None)
             if table is not None and not (kept := are_of(table, trainings)).all():
-                write_table(folder / WHOLE_STUDY, table.filter(pa.array(kept)))
+                write_table(folder / WHOLE_STUDY, table.filter(arrow_of(kept)))
 
     def write_whole(
         self, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
@@ -267,7 +268,7 @@ class StudyFiles:
             return self._measurements_in(name, None)
         with _refusing(self._measurements / WHOLE_STUDY) as place:
             curves = read_trial(place, trial)
-            return curves.filter(pa.array(are_of(curves, [(trial, repeat)]))) if repeat else curves
+            return curves.filter(arrow_of(are_of(curves, [(trial, repeat)]))) if repeat else curves
 
     def _metrics(self, seen: _Listing) -> set[str]:
         found = {name for file in seen.counting for name in metrics_in(self._measurements / file)}
