@@ -17,7 +17,6 @@ from threading import Lock
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
@@ -326,6 +325,8 @@ def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
 
 def _settled(trials: pa.Table) -> pa.Table:
     """The trials with the paused ones as dominated, for a study that is over."""
+    import pyarrow.compute as pc  # here, since answers do without it
+
     if is_noted_over(trials):
         return trials
     place = trials.column_names.index("status")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -249,6 +248,8 @@ def write_measurements(place: Place, table: pa.Table, **options: Any) -> None:
 
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
     """The share of distinct values among the first `rows` of a column."""
+    import pyarrow.compute as pc  # here, since answers do without it
+
     first = column.slice(0, rows)
     return float(pc.count_distinct(first).as_py() / max(len(first), 1))
 
@@ -295,7 +296,8 @@ def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     whole = pa.Array.from_buffers(
         array.type, len(array), [None, array.buffers()[1]], offset=array.offset
     )
-    known = np.from_dlpack(pc.cast(pc.is_valid(array), pa.int8())) == 1
+    bits = np.unpackbits(np.frombuffer(array.buffers()[0], np.uint8), bitorder="little")
+    known = bits[array.offset : array.offset + len(array)] == 1
     return np.where(known, np.from_dlpack(whole), math.nan)
 
 
