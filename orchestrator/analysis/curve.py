@@ -107,8 +107,12 @@ class Curves:
         return _last_within(self._log_examples, self.places, tolerance)
 
     @cached_property
+    def _shape_at_places(self) -> Floats:
+        return self._shape(self.places)
+
+    @cached_property
     def _log_examples(self) -> Floats:
-        return self._shape(self.places) + self.places
+        return self._shape_at_places + self.places
 
     @property
     def unseen(self) -> tuple[float, float]:
@@ -123,7 +127,7 @@ class Curves:
 
     def steps_within(self, tolerance: float) -> Estimate:
         """The first batch size whose steps exceed the fewest tested by at most this share."""
-        logs = self._shape(self.places)
+        logs = self._shape_at_places
         return told(2 ** -_last_within(logs[:, ::-1], -self.places[::-1], tolerance))
 
     @property
