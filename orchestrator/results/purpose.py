@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
 from typing import Any
 
@@ -40,20 +41,28 @@ class Purpose:
 
     def __init__(self, place: Place) -> None:
         self.place, self._file = place, place / STUDIES
+        self._read: tuple[str, Any] = "", None
+        """The text that was read last and its document, which nobody changes."""
+        self._understood: tuple[Any, list[Study]] = None, []
+        """The part of that document that holds the studies, and the studies."""
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        sweep: dict[str, Any] = self._parts()["sweep"]
-        return sweep
+        return deepcopy(dict(self._parts()["sweep"]))
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = self._parts()["grown_from"]
+        sweep: dict[str, Any] | None = deepcopy(self._parts()["grown_from"])
         return sweep
 
     def studies(self) -> list[Study]:
         with self._understanding():
-            return [study_from(entry) for entry in self._parts()["studies"]]
+            entries = self._parts()["studies"]
+            known, studies = self._understood
+            if entries is not known:
+                studies = [study_from(entry) for entry in entries]
+                self._understood = entries, studies
+            return [*studies]
 
     @property
     def is_compact(self) -> bool:
@@ -95,7 +104,12 @@ class Purpose:
 
     def _document(self) -> Any:
         with self._understanding():
-            return json.loads(self._file.read_text())
+            text = self._file.read_text()
+            known, document = self._read
+            if text != known:
+                document = json.loads(text)
+                self._read = text, document
+            return document
 
     def _parts(self) -> dict[str, Any]:
         with self._understanding():
