@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from orchestrator.files.places import Place
@@ -41,10 +42,6 @@ class Purpose:
 
     def __init__(self, place: Place) -> None:
         self.place, self._file = place, place / STUDIES
-        self._read: tuple[str, Any] = "", None
-        """The text that was read last and its document, which nobody changes."""
-        self._understood: tuple[Any, list[Study]] = None, []
-        """The part of that document that holds the studies, and the studies."""
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
@@ -57,12 +54,7 @@ class Purpose:
 
     def studies(self) -> list[Study]:
         with self._understanding():
-            entries = self._parts()["studies"]
-            known, studies = self._understood
-            if entries is not known:
-                studies = [study_from(entry) for entry in entries]
-                self._understood = entries, studies
-            return [*studies]
+            return [study_from(entry) for entry in self._parts()["studies"]]
 
     @property
     def is_compact(self) -> bool:
@@ -104,12 +96,7 @@ class Purpose:
 
     def _document(self) -> Any:
         with self._understanding():
-            text = self._file.read_text()
-            known, document = self._read
-            if text != known:
-                document = json.loads(text)
-                self._read = text, document
-            return document
+            return _parsed(self._file.read_text())
 
     def _parts(self) -> dict[str, Any]:
         with self._understanding():
@@ -155,6 +142,12 @@ class Purpose:
             return str(told["version"])
         except (OSError, ValueError, KeyError, TypeError):
             return "another version"
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> Any:
+    """The document in a text that may be long and is read often. Nobody changes it."""
+    return json.loads(text)
 
 
 def _listed(widths: Mapping[StudyKey, int]) -> list[dict[str, Any]]:
