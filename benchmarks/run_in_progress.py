@@ -37,8 +37,9 @@ from command_line import orchestrate, parser_with_smoke, print_result, slowness
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
-from orchestrator.results import Run, provenance
+from orchestrator.results import Run
 from orchestrator.results.merger import MOST_LOOSE, Merger
+from orchestrator.results.provenance import provenance
 
 BUDGET = 1000
 TOGETHER = 5

@@ -37,11 +37,11 @@ from orchestrator.records import (
 from orchestrator.results import (
     Run,
     Spent,
-    export_archive,
     frontier_of,
-    import_archive,
     parse_goals,
 )
+from orchestrator.results.archive import import_archive
+from orchestrator.results.archive_export import export_archive
 
 SweepFile = Callable[..., Path]
 

@@ -36,11 +36,11 @@ from orchestrator.results import (
     Run,
     Within,
     best_of,
-    export_archive,
     frontier_of,
-    import_archive,
     to_csv,
 )
+from orchestrator.results.archive import import_archive
+from orchestrator.results.archive_export import export_archive
 from orchestrator.results.curve_files import read_curves
 
 SPACE = {

@@ -29,10 +29,10 @@ from orchestrator.results import (
     Run,
     Within,
     best_of,
-    export_compact,
     frontier_of,
     to_csv,
 )
+from orchestrator.results.compact_export import export_compact
 
 SWEEP: dict[str, Any] = {
     "name": "small",

@@ -20,7 +20,8 @@ from orchestrator.cli import app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
-from orchestrator.results import Run, frontier_of, provenance, to_csv
+from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results.provenance import provenance
 
 pytestmark = pytest.mark.dear
 

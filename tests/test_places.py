@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import orchestrator
 from orchestrator.files.places import Place
-from orchestrator.results import Run, frontier_of, import_archive, to_csv
+from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results.archive import import_archive
 
 
 @pytest.fixture(params=["path", "bucket"])

@@ -45,11 +45,11 @@ from orchestrator.results import (
     Run,
     StepTime,
     column_of,
-    export_archive,
     frontier_of,
-    import_archive,
-    provenance,
 )
+from orchestrator.results.archive import import_archive
+from orchestrator.results.archive_export import export_archive
+from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import Repeats
 from orchestrator.results.tables import tables_of
 

@@ -18,7 +18,6 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
 
@@ -108,8 +107,12 @@ class Curves:
         return _last_within(self._log_examples, self.places, tolerance)
 
     @cached_property
+    def _shape_at_places(self) -> Floats:
+        return self._shape(self.places)
+
+    @cached_property
     def _log_examples(self) -> Floats:
-        return self._shape(self.places) + self.places
+        return self._shape_at_places + self.places
 
     @property
     def unseen(self) -> tuple[float, float]:
@@ -124,7 +127,7 @@ class Curves:
 
     def steps_within(self, tolerance: float) -> Estimate:
         """The first batch size whose steps exceed the fewest tested by at most this share."""
-        logs = self._shape(self.places)
+        logs = self._shape_at_places
         return told(2 ** -_last_within(logs[:, ::-1], -self.places[::-1], tolerance))
 
     @property
@@ -183,6 +186,8 @@ def curves_through(
     """The curves through at least three points, given log of batch sizes and of steps, and the
     covariance of the latter. With a `softness`, all are bends of this one. `usual` is the scatter
     beyond that covariance beyond which larger ones are unlikely."""
+    from scipy.special import ndtri
+
     soft = SOFTNESS if softness is None else np.array([softness])
     first, last = log_sizes[0] - BEYOND, log_sizes[-1] + BEYOND
     bends = np.linspace(first, last, round(4 * (last - first)) + 1)

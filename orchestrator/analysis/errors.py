@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
 
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, Floats
+from orchestrator.analysis.estimates import Estimate, Floats, normal_reach
 from orchestrator.analysis.points import Point
 from orchestrator.results import FrontierRow
 from orchestrator.results.repeats import Repeats
@@ -74,7 +73,7 @@ class Errors:
         """The steps that each point would take in the median over seeds and other trials. The goal
         was passed after the measurement before."""
         without = np.diag(self.covariance) - self.resolution
-        reach = 2 ** (float(ndtri((1 + CONFIDENCE) / 2)) * np.sqrt(np.maximum(without, 0)))
+        reach = 2 ** (normal_reach() * np.sqrt(np.maximum(without, 0)))
         return [
             Estimate(
                 value=point.steps,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 CONFIDENCE = 0.9
 
@@ -48,7 +47,16 @@ def reach_of_mean(values: Floats) -> Floats:
 
 def reach_of(freedom: float) -> float:
     """The reach of a 90 % interval in standard deviations of so many degrees of freedom."""
+    from scipy.special import stdtrit  # here and in other functions: it takes half a second to load
+
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def normal_reach() -> float:
+    """The same of a normal distribution."""
+    from scipy.special import ndtri
+
+    return float(ndtri((1 + CONFIDENCE) / 2))
 
 
 def together(parts: Sequence[Estimate]) -> Estimate:

@@ -80,8 +80,9 @@ def next_steps(
     """At most three additions, the one that narrows most for its price first, given what trainings
     have `taken`. If the points are `fixed`, no trials can be added."""
     known = [one for one in scalings if one.curves is not None]
+    widths = [_width(one, None) for one in known]
     steps = [
-        with_price(replace(step, effects=tuple(_effects(step, known))), studies, taken)
+        with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, taken)
         for step in _candidates(known, studies, fixed=fixed)
     ]
     enough = 1 - WORTH
@@ -133,10 +134,13 @@ def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[in
     return [*found]
 
 
-def _effects(step: Step, scalings: Sequence[Scaling]) -> Iterator[Effect]:
-    for one in scalings:
+def _effects(
+    step: Step, scalings: Sequence[Scaling], widths: Sequence[float | None]
+) -> Iterator[Effect]:
+    """The effects of a step on the `widths` of the answers."""
+    for one, before in zip(scalings, widths, strict=True):
         if one.workload in step.workloads and one.recipe in step.recipes:
-            before, after = (_width(one, with_step) for with_step in (None, step))
+            after = _width(one, step)
             if after is not None and before is not None:
                 yield Effect(
                     workload=one.workload, recipe=one.recipe, goal=one.goal,

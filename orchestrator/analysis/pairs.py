@@ -19,10 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
-from scipy.special import ndtri, stdtr
-
 from orchestrator.analysis.errors import errors_of, freedom_of
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, normal_reach, ratio_of, reach_of
 from orchestrator.analysis.points import Names, OfCurve, Point, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
@@ -229,6 +227,8 @@ def _concluded(
     pair: AnyPair, log: float, low: float, high: float, deviation: float, freedom: float = EXACT
 ) -> AnyPair:
     """The pair with its ratio, given by its logarithms, and the verdict."""
+    from scipy.special import stdtr
+
     differs = low > 0 or high < 0
     probability = 2 * float(stdtr(freedom, -abs(log) / max(deviation, 1e-12)))
     # Within the distance between measurements, any ratio is as likely as 1.
@@ -254,5 +254,5 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     ratio = ratio_of(of_b, of_a)
     assert ratio is not None
     log, low, high = map(math.log2, (ratio.value, *ratio.ends))
-    deviation = (log - low if log > 0 else high - log) / float(ndtri((1 + CONFIDENCE) / 2))
+    deviation = (log - low if log > 0 else high - log) / normal_reach()
     return _concluded(pair, log, low, high, deviation)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from scipy.special import ndtri
-
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate
+from orchestrator.analysis.estimates import Estimate, normal_reach
 from orchestrator.analysis.pairs import Answers, Error, Side, StudyPair, sides_of, study_pair
 from orchestrator.analysis.points import OfCurve, has_medians
 from orchestrator.analysis.scaling import scalings
@@ -119,7 +117,7 @@ def _mean(rule: Sequence[Known]) -> Estimate | None:
         variance += sum(error.variance for side in sides for error in side.own)
         variance += sum(math.sqrt(s.few_trials.variance) for s in sides if s.few_trials) ** 2
     middle = sum(math.log2(ratio.value) for ratio, *_ in used) / len(used)
-    reach = float(ndtri((1 + CONFIDENCE) / 2)) * math.sqrt(variance) / len(used)
+    reach = normal_reach() * math.sqrt(variance) / len(used)
     return Estimate(
         value=2**middle,
         low=0.0 if from_zero else 2 ** (middle - reach),

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from orchestrator.analysis.curve import DRAWS, ENDS
 from orchestrator.analysis.estimates import Estimate, Floats
@@ -53,6 +52,8 @@ def minima(curves: Sequence[Points]) -> list[Estimate]:
     if it may lie at an end of what was tried, or beyond. Each needs `ENOUGH_SIZES` points."""
     if not curves:
         return []
+    from scipy.special import logsumexp
+
     valleys = [_Valley(points) for points in curves]
     heights = [valley.height for valley in valleys]
     scatter = np.geomspace(LEAST * min(heights), max(heights), SCATTERS)
@@ -101,6 +102,8 @@ class _Valley:
         return found
 
     def minimum(self, scatter: Floats, likelihoods: Floats) -> Estimate:
+        from scipy.special import logsumexp
+
         weights = np.exp(likelihoods - logsumexp(likelihoods))
         chance, count = np.random.default_rng(0), len(self.sizes)
         draws = chance.multinomial(DRAWS, weights.ravel()).reshape(weights.shape)

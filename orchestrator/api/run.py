@@ -40,12 +40,12 @@ from orchestrator.results import (
     FrontierRow,
     Within,
     best_of,
-    export_compact,
     frontier_of,
     holds_branches,
     parse_goals,
 )
 from orchestrator.results import Run as Files
+from orchestrator.results.compact_export import export_compact
 from orchestrator.sweeping import session
 
 if TYPE_CHECKING:

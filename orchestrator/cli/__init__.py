@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -52,6 +51,8 @@ app = typer.Typer(
 
 def _print_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         print(version("orchestrate-batch-size"))
         raise typer.Exit
 

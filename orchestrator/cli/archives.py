@@ -74,7 +74,7 @@ def import_(
 
 
 def _import_archive(source: Path, run: Run) -> None:
-    from orchestrator.results import import_archive
+    from orchestrator.results.archive import import_archive
 
     with counting("studies") as progress:
         problems = import_archive(source, run, progress)
@@ -128,7 +128,8 @@ def export(
     ] = False,
 ) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
-    from orchestrator.results import Run, export_archive
+    from orchestrator.results import Run
+    from orchestrator.results.archive_export import export_archive
 
     run = Run.open(path)
     if compact:
@@ -140,7 +141,8 @@ def export(
 
 
 def _export_compact(run: Run, target: Path) -> None:
-    from orchestrator.results import Run, export_compact, frontier_of, holds_branches
+    from orchestrator.results import Run, frontier_of, holds_branches
+    from orchestrator.results.compact_export import export_compact
     from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:

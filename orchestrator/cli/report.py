@@ -58,7 +58,6 @@ def report(
     from orchestrator.files.places import Place
     from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
-    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     names = names_of(paths)
     goals = parse_goals(goal or [])
@@ -73,6 +72,8 @@ def report(
                 f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
                 code="holds-branches",
             )
+        from orchestrator.sweeping.branch_answer import answer_in, write_page
+
         found = answer_in(opened[names[0]])
         if as_json:
             print_json(found.to_json(found.confirmed(opened[names[0]])))

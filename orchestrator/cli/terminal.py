@@ -25,7 +25,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import BadInput, escaped
 from orchestrator.sweeping.progress import Progress, StudyProgress
 
@@ -85,6 +84,8 @@ def answer(text: object) -> None:
 
 def answer_entries(*entries: Mapping[str, Any]) -> None:
     """Prints entries of a registry, with mappings and lists as a file may have them."""
+    from orchestrator.files.yaml_files import write_yaml
+
     for entry in entries:
         for key, value in entry.items():
             nested = isinstance(value, (dict, list))

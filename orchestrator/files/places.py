@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -117,6 +117,11 @@ class Place:
 
     def file_names(self) -> list[str]:
         """Sorted names of the folder's files, except unfinished ones, which begin with a dot."""
+        if (folder := self.local) is not None:
+            # Arrow takes ten times as long.
+            with suppress(FileNotFoundError), os.scandir(folder) as entries:
+                return sorted(e.name for e in entries if e.name[0] != "." and e.is_file())
+            return []
         files, path = self._on_file_system
         found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
         names = (info.base_name for info in found if info.type == fs.FileType.File)

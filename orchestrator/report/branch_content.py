@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,7 +16,6 @@ from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.forecasts import NoisePoint, along
 from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
-from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Measurement, Study
 from orchestrator.report.content import grouped
 from orchestrator.report.style import (
@@ -36,6 +35,9 @@ from orchestrator.report.style import (
 from orchestrator.results import Run
 from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Point
+
+if TYPE_CHECKING:
+    from orchestrator.planning.sweep import Sweep  # slow to load, and not needed for other pages
 
 MOST_CURVES = 60
 """The most branches in the figure of the trunk's loss; beyond, fewer points are shown."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from plotly.io import write_images
 from plotly.offline import get_plotlyjs
 
 from orchestrator.analysis import ScaleAnswer
@@ -64,6 +63,8 @@ class Figures:
         """Saves each figure as a file named by its title, if that was asked for, in their order."""
         if self.images is None:
             return
+        from plotly.io import write_images
+
         folder, kind = self.images
         titles = [re.sub(r"[^a-z0-9]+", "-", t.lower()).strip("-") for _, t, _ in self.drawn]
         files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]

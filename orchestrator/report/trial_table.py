@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator.records import Goal, Study, StudyKey
@@ -16,6 +17,7 @@ from orchestrator.report.content import Listed, Panel
 from orchestrator.report.sections import Show
 from orchestrator.report.style import evenly, rounded
 from orchestrator.results import Run, column_of, outcomes_of
+from orchestrator.results.tables import arrow_of
 
 MOST_LISTED = 8000
 """The most trials in the tables and figures of a page; each takes about 200 bytes there."""
@@ -34,12 +36,12 @@ def best_and_others(table: pa.Table, most: int) -> pa.Table:
     and half evenly among the others."""
     if len(table) <= most:
         return table
-    by_steps = table.append_column("place", pa.array(range(len(table)))).sort_by(
+    by_steps = table.append_column("place", arrow_of(np.arange(len(table)))).sort_by(
         [("steps_to_goal", "ascending"), ("trial", "ascending")]
     )
     places = by_steps["place"].to_pylist()
     best, others = places[: most // 2], sorted(places[most // 2 :])
-    return table.take(sorted([*best, *evenly(others, most - len(best))]))
+    return table.take(arrow_of(np.array(sorted([*best, *evenly(others, most - len(best))]))))
 
 
 def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:

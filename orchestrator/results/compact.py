@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import DESIGN_NAMES, BadInput, Goal, Study
@@ -49,7 +48,7 @@ def needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np
         best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
         found |= np.isin(trial, [index for _, index in best])
         found[_improvements(counted, goal, (trial, step, value))] = True
-        measured = numbers(pc.cast(pc.is_valid(measurements[goal.metric]), pa.int8()))
+        measured = numbers(measurements[goal.metric].is_valid().cast(pa.int8()))
         found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
     for name in measurements.column_names:
         if is_metric(name):

@@ -10,7 +10,6 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, wrong_value
@@ -84,9 +83,9 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
     """Whether a study, or a search for the `first` of its trials, has nothing left to train."""
     if "archive_status" in trials.column_names:
         return True
-    statuses = Counter(trials["status"].to_pylist())
-    spent = pc.filter(trials["steps"], pc.equal(trials["status"], "exhausted")).to_pylist()
-    if min(spent, default=study.budget_steps) < study.budget_steps:
+    ends = [*zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)]
+    statuses = Counter(status for status, _ in ends)
+    if any(steps < study.budget_steps for status, steps in ends if status == "exhausted"):
         return False  # the budget has been raised since the trial ended
     asked = study if first is None else replace(study, trials=min(study.trials, first))
     if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):

@@ -7,12 +7,11 @@ import math
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.records import Goal, Study
 from orchestrator.results.counting import Counted, columns, first_steps, lowest_of_each, reached
 from orchestrator.results.store import Run
-from orchestrator.results.tables import column_from
+from orchestrator.results.tables import arrow_of, column_from
 
 
 def column_of(metaparameter: str) -> str:
@@ -38,10 +37,13 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
         {
             "trial": trials["trial"],
             "status": trials["status"],
-            "counted": [index in counted.places for index in indices],
+            "counted": arrow_of(np.array([index in counted.places for index in indices], bool)),
             "steps": trials["steps"],
-            "steps_to_goal": pa.array([steps_to_goal.get(index) for index in indices], pa.int64()),
-            "best": [sign * best.get(index, math.nan) for index in indices],
+            "steps_to_goal": arrow_of(
+                np.array([steps_to_goal.get(index, 0) for index in indices], np.int64),
+                np.array([index in steps_to_goal for index in indices], bool),
+            ),
+            "best": column_from([sign * best.get(index, math.nan) for index in indices]),
             **{
                 column_of(name): column_from([point.get(name) for point in params])
                 for name in names
@@ -55,8 +57,8 @@ def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
     if study.stop_at_goal and len(study.goals) == 1 and not goes_on:
         # A trial that reached its goal was not trained further.
-        ended = pc.equal(trials["status"], "reached")
-        return min(trials.filter(ended)["steps"].to_pylist(), default=None)
+        ends = zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)
+        return min((steps for status, steps in ends if status == "reached"), default=None)
     counted = Counted(study, trials)
     measurements = run.measurements(study.key, {goal.metric for goal in study.goals})
     firsts = [

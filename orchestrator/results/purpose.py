@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
+from functools import lru_cache
 from typing import Any
 
 from orchestrator.files.places import Place
@@ -43,12 +45,11 @@ class Purpose:
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        sweep: dict[str, Any] = self._parts()["sweep"]
-        return sweep
+        return deepcopy(dict(self._parts()["sweep"]))
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = self._parts()["grown_from"]
+        sweep: dict[str, Any] | None = deepcopy(self._parts()["grown_from"])
         return sweep
 
     def studies(self) -> list[Study]:
@@ -95,7 +96,7 @@ class Purpose:
 
     def _document(self) -> Any:
         with self._understanding():
-            return json.loads(self._file.read_text())
+            return _parsed(self._file.read_text())
 
     def _parts(self) -> dict[str, Any]:
         with self._understanding():
@@ -141,6 +142,12 @@ class Purpose:
             return str(told["version"])
         except (OSError, ValueError, KeyError, TypeError):
             return "another version"
+
+
+@lru_cache(maxsize=8)
+def _parsed(text: str) -> Any:
+    """The document in a text that may be long and is read often. Nobody changes it."""
+    return json.loads(text)
 
 
 def _listed(widths: Mapping[StudyKey, int]) -> list[dict[str, Any]]:

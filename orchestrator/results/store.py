@@ -31,7 +31,6 @@ import pyarrow as pa
 
 from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
-from orchestrator.files.yaml_files import parse_mapping, write_yaml
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
 from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
@@ -85,6 +84,8 @@ class Run(Purpose):
 
     def write_sweep_file(self) -> None:
         """Writes the sweep to sweep.yaml, for people, unless the file holds it already."""
+        from orchestrator.files.yaml_files import write_yaml
+
         if self.sweep_file() != self.sweep():
             (self.place / "sweep.yaml").write_text(write_yaml(self.sweep()))
 
@@ -119,6 +120,8 @@ class Run(Purpose):
 
     def sweep_file(self) -> dict[str, Any] | None:
         """The content of sweep.yaml, which people may have changed; None if it is missing."""
+        from orchestrator.files.yaml_files import parse_mapping  # here, since answers do without it
+
         file = self.place / "sweep.yaml"
         try:
             return parse_mapping(file.read_text(), str(file))

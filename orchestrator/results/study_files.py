@@ -20,7 +20,6 @@ from threading import Lock
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
@@ -32,6 +31,7 @@ from orchestrator.results.tables import (
     Damaged,
     Training,
     are_of,
+    arrow_of,
     empty,
     joined,
     metrics_in,
@@ -140,7 +140,7 @@ class StudyFiles:
         for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
             table = self._of_whole(folder, folder.file_names(), schema, None)
             if table is not None and not (kept := are_of(table, trainings)).all():
-                write_table(folder / WHOLE_STUDY, table.filter(pa.array(kept)))
+                write_table(folder / WHOLE_STUDY, table.filter(arrow_of(kept)))
 
     def write_whole(
         self, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
@@ -297,10 +297,10 @@ class StudyFiles:
         for name, counting in seen.counting.items():
             if (trial, repeat) in counting:
                 table = self._measurements_in(name, seen.held[name], None)
-                return table.filter(pa.array(are_of(table, [(trial, repeat)])))
+                return table.filter(arrow_of(are_of(table, [(trial, repeat)])))
         with _refusing(self._measurements / WHOLE_STUDY) as place:
             curves = read_trial(place, trial)
-            return curves.filter(pa.array(are_of(curves, [(trial, repeat)]))) if repeat else curves
+            return curves.filter(arrow_of(are_of(curves, [(trial, repeat)]))) if repeat else curves
 
     def _metrics(self, seen: _Listing) -> set[str]:
         found = {name for file in seen.counting for name in metrics_in(self._measurements / file)}
@@ -348,7 +348,7 @@ def _joined(
     for name, counting in seen.counting.items():
         table = read(name)
         complete = len(counting) == len(seen.held[name])
-        tables.append(table if complete else table.filter(pa.array(are_of(table, counting))))
+        tables.append(table if complete else table.filter(arrow_of(are_of(table, counting))))
     return joined(whole, tables, [t for counting in seen.counting.values() for t in counting])
 
 
@@ -370,6 +370,8 @@ def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
 
 def _settled(trials: pa.Table) -> pa.Table:
     """The trials with the paused ones as dominated, for a study that is over."""
+    import pyarrow.compute as pc  # here, since answers do without it
+
     if is_noted_over(trials):
         return trials
     place = trials.column_names.index("status")

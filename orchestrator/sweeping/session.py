@@ -77,7 +77,8 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
-    from orchestrator.results import Run, provenance
+    from orchestrator.results import Run
+    from orchestrator.results.provenance import provenance
     from orchestrator.sweeping.tracking import check_trackers
 
     run = Run(out or f"runs/{described.name}")
