@@ -314,9 +314,9 @@ def trained(
     class TimedRun(Run):
         came = written = 0.0
 
-        def write(self, finished: FinishedTrial) -> None:
+        def write(self, *group: FinishedTrial) -> None:
             self.came = time.time()
-            super().write(finished)
+            super().write(*group)
             self.written = time.time()
 
     planned = plan(Sweep.model_validate(described))

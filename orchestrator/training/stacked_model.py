@@ -141,7 +141,7 @@ class StackedModel:
         try:
             with torch.enable_grad(), as_vmap_can():
                 losses, statistics = vmap(one)(weights, fixed, numbers, batch)
-                total = Weighted.apply(losses, counts)
+                total = Weighted.apply(losses, counts)  # type: ignore[no-untyped-call]
             if tracking := [norm for norm in self.norms if norm.track_running_stats]:
                 check_ghosts(tracking)
         finally:

@@ -181,7 +181,7 @@ class Ahead:
         steps = torch.tensor([known if place < 0 else place for place in places])
         steps = steps + torch.arange(count)[:, None]
         return [
-            table.index_select(0, steps.flatten()).unflatten(0, steps.shape)
+            table.index_select(0, steps.flatten()).view(*steps.shape, *table.shape[1:])
             for table in self._tables
         ]
 
