@@ -119,8 +119,14 @@ class Place:
         """Sorted names of the folder's files, except unfinished ones, which begin with a dot."""
         if (folder := self.local) is not None:
             # Arrow takes ten times as long.
-            with suppress(FileNotFoundError), os.scandir(folder) as entries:
-                return sorted(e.name for e in entries if e.name[0] != "." and e.is_file())
+            with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+                # `is_file` raises for a link to itself if it follows links, `isfile` does not.
+                return sorted(
+                    e.name
+                    for e in entries
+                    if e.name[0] != "."
+                    and (e.is_file(follow_symlinks=False) or os.path.isfile(e.path))
+                )
             return []
         files, path = self._on_file_system
         found = files.get_file_info(fs.FileSelector(path, allow_not_found=True))
