@@ -203,7 +203,7 @@ class Stack(Engine):
         for first in range(0, len(slots), at_once):
             rows, numbers = weights[first : first + at_once], slots[first : first + at_once]
             count = len(numbers)
-            if more := max(least, 2 ** (count - 1).bit_length()) - count:
+            if more := min(at_once, max(least, 2 ** (count - 1).bit_length())) - count:
                 rows = torch.cat([rows, rows[:1].expand(more, -1)])
                 numbers = torch.cat([numbers, numbers[:1].expand(more)])
             values = self.model.metrics(rows, numbers, batch)
@@ -217,7 +217,8 @@ class Stack(Engine):
             return self.width, self.width
         if self.model.convolves is None:
             self.model.metrics(weights[:1], slots[:1], batch)
-        return (1, 1) if self.model.convolves else (SLOTS_AT_ONCE, LEAST_WIDTH)
+        most = min(SLOTS_AT_ONCE, self.width)
+        return (1, 1) if self.model.convolves else (most, LEAST_WIDTH)
 
     def _weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
         """Returns the weights of these slots for an evaluation, one row per slot."""

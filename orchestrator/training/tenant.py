@@ -175,7 +175,7 @@ class Ahead:
                 continue
             held, first = self._held[slot]
             if held is not tenant or not 0 <= tenant.step - first <= self._at_once - count:
-                self._fill(slot, tenant)
+                self._fill(slot, tenant, count)
             places.append(slot * self._at_once + tenant.step - self._held[slot][1])
         known = max(places)
         steps = torch.tensor([known if place < 0 else place for place in places])
@@ -185,8 +185,8 @@ class Ahead:
             for table in self._tables
         ]
 
-    def _fill(self, slot: int, tenant: Tenant) -> None:
-        last = max(tenant.trial.study.budget_steps, tenant.step + 1)
+    def _fill(self, slot: int, tenant: Tenant, count: int) -> None:
+        last = max(tenant.trial.study.budget_steps, tenant.step + count)
         steps = range(tenant.step, min(tenant.step + self._at_once, last))
         made = self._make(tenant, steps)
         if not self._tables:
