@@ -149,9 +149,16 @@ class Place:
         """Reads the whole file, as it was before or after another process replaced it."""
         # A bucket is first asked for the size, and then for so many bytes of what may be another
         # file by now. Here, an open file stays what it was.
-        for _ in range(TRIES):
+        for attempt in range(1, TRIES + 1):
             with self.open() as file:
-                content = bytes(file.read())
+                try:
+                    content = bytes(file.read())
+                except (
+                    OSError
+                ):  # some stores answer with the length of one and the bytes of another
+                    if self.local is not None or attempt == TRIES:
+                        raise
+                    continue
                 if self.local is not None:
                     return content
                 state = _state(file)
