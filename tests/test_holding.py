@@ -135,7 +135,7 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
     assert answers(frontier_of(Run.open(tmp_path / "compact"))) == answers(found["stacked"])
     killed = tmp_path / "killed"
     with driving(tmp_path, "sweep", file, "--no-ray", "--out", killed) as driver:
-        driver.wait_until(lambda: len([*killed.glob("trials/**/*.parquet")]) > 4)
+        driver.wait_until(lambda: len([*killed.glob("trials/**/*.parquet")]) > 0)
         driver.kill()
     assert orchestrate("resume", killed, "--no-ray").returncode == 0
     csv = (tmp_path / "stacked" / "frontier.csv").read_bytes()
