@@ -66,19 +66,23 @@ class Sizes:
     """Of the GPT."""
     sequences: int
     """In its batch."""
+    length: int
+    """Tokens in each."""
+    timed_steps: int
+    """Steps of ResNet-50 and the GPT that are timed."""
 
 
 FULL = Sizes(
     steps=200, batch_size=256, micro_batch=64, examples=6000, warm_trials=50,
     hungry=2000, overhead_steps=3000,
     stacked_sizes=(1, 8, 32, 128), widths=(1, 2, 4, 8, 16, 32, 64, 128, 256), stacked_steps=100,
-    image_size=224, images=256, layers=12, sequences=32,
+    image_size=224, images=256, layers=12, sequences=32, length=512, timed_steps=25,
 )  # fmt: skip
 SMOKE = Sizes(
     steps=4, batch_size=64, micro_batch=32, examples=600, warm_trials=2,
     hungry=8, overhead_steps=20,
     stacked_sizes=(8,), widths=(1, 2), stacked_steps=2,
-    image_size=32, images=2, layers=1, sequences=2,
+    image_size=32, images=2, layers=1, sequences=2, length=16, timed_steps=1,
 )  # fmt: skip
 
 
@@ -286,7 +290,7 @@ def check_models(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
             ways.append({"precision": "bfloat16", "compile": True})
         found += [_speed(device, trial, sizes, way) for way in ways]
     trial = toy(
-        f"{__file__}:RandomText?length=512&layers={sizes.layers}",
+        f"{__file__}:RandomText?length={sizes.length}&layers={sizes.layers}",
         batch_size=sizes.sequences,
         steps=10**6,
     )
@@ -304,9 +308,9 @@ def _speed(
     engine.put(0, replace(trial, study=study, params={**trial.params, **way}))
     began = time.perf_counter()
     engine.advance(1)
-    first, steps = time.perf_counter() - began, min(sizes.steps, 25)
-    engine.advance(5)
-    engine.advance(steps)
+    first = time.perf_counter() - began
+    engine.advance(min(sizes.timed_steps, 5))
+    engine.advance(sizes.timed_steps)
     milliseconds = 1000 * engine.rate
     engine.evaluated([0], test=False)
     began = time.perf_counter()
