@@ -21,7 +21,7 @@ from orchestrator.cli import main
 from orchestrator.files.yaml_files import LARGEST_FILE, parse_mapping, write_yaml
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated
 
-SECONDS, MEGABYTES = 10, 500
+SECONDS, MEGABYTES = 60, 500
 """Of processor time, since others may use the machine too."""
 
 VALID = validated(
