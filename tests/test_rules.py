@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -164,3 +165,14 @@ def test_averages_of_weights_may_decay_at_rates_of_their_own(decays: list[float]
             average.update()
     expected = torch.stack([average.state()["sums"][0] for average in averages])
     torch.testing.assert_close(sums, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_numbers_of_a_step_do_not_depend_on_the_steps_made_with_it() -> None:
+    rule = make_rule("adam", {"learning_rate": 0.1}, Layout(SHAPES))
+    params, steps = {"beta1": 0.87, "beta2": 0.9973, "epsilon": 1e-8}, np.arange(1, 4097)
+    rates = np.full(len(steps), 0.1)
+    whole = rule.moving(params, rates, steps)
+    for first, last in ((0, 1), (5, 6), (7, 24), (1001, 4096), (4095, 4096)):
+        part = rule.moving(params, rates[first:last], steps[first:last])
+        for name, values in part.items():
+            assert values.tolist() == whole[name][first:last].tolist(), (name, first)

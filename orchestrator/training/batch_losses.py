@@ -22,9 +22,9 @@ def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
 
 
 class Weighted(torch.autograd.Function):
-    """Gives a number whose gradient with respect to the losses are their `shares`. torch can be
-    given these shares to begin with, but then it loads a library for symbols in each process, which
-    takes more than a second."""
+    """Returns a number. Its gradient with respect to the losses is `shares`. Torch's own functions
+    take such a gradient, too, but then load a library for symbols, which takes more than a second
+    in each process."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, shares: Tensor) -> Tensor:
