@@ -147,7 +147,7 @@ def test_what_is_but_a_bound_is_drawn_as_one() -> None:
             {"examples": 100, "batch_size": 32, "learning_rate": 2},
         ]}},
         trunk=8, largest=64, until=1000,
-    )  # fmt: skip
+    ).as_plotly()  # fmt: skip
     (marks,) = (trace for trace in figure.data if trace.name == "a")
     assert list(marks.y) == [32, 64]
     assert list(marks.marker.symbol) == ["circle", "circle-open"]

@@ -47,7 +47,7 @@ def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     assert found is not None
     assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
     assert ">1.26<" in table_of_ratios(rows)
-    lines = {line.name: line for line in steps_to_goal(rows).data}
+    lines = {line.name: line for line in steps_to_goal(rows).as_plotly().data}
     assert list(lines["lucky"].y) == [530]
     assert lines["lucky"].error_y.arrayminus[0] == 16  # from the measurement before
     assert "328 steps" in lines["lucky"].hovertext[0]
@@ -185,7 +185,8 @@ def test_what_is_too_little_is_drawn_and_not_fitted() -> None:
     (without,), (found,) = scalings(ROWS), scalings([*ROWS, short])
     assert found.critical_batch_size == without.critical_batch_size
     assert sentence(found).endswith(f"Left out: {short.batch_size:,} (fewer than 10 steps).")
-    (line,) = (line for line in steps_to_goal([*ROWS, short]).data if line.name == ROWS[0].recipe)
+    drawn = steps_to_goal([*ROWS, short]).as_plotly().data
+    (line,) = (line for line in drawn if line.name == ROWS[0].recipe)
     assert line.y[-1] == 9
 
 

@@ -147,7 +147,7 @@ def without_plotly(text: str) -> str:
 
 
 def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
-    figure = steps_to_goal([UNREACHED, *reversed(ROWS)])
+    figure = steps_to_goal([UNREACHED, *reversed(ROWS)]).as_plotly()
     _, perfect, line, missing = figure.data
     assert list(line.x) == [*(row.batch_size for row in ROWS), UNREACHED.batch_size]
     assert list(line.y) == [*(row.steps for row in ROWS), None]  # through which no line leads
@@ -159,7 +159,8 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
 
 def test_each_curve_has_its_perfect_line() -> None:
     other = [replace(row, recipe="other", steps=3 * (row.steps or 0)) for row in ROWS]
-    lines = [one for one in steps_to_goal([*ROWS, *other]).data if one.name == "perfect scaling"]
+    drawn = steps_to_goal([*ROWS, *other]).as_plotly().data
+    lines = [one for one in drawn if one.name == "perfect scaling"]
     assert [one.x[0] and one.x[0] * one.y[0] for one in lines] == [None, 1024, 3072]
 
 
@@ -181,7 +182,8 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_curves_are_compared_at_one_batch_size() -> None:
     other = [replace(row, steps=3 * row.steps) for row in ROWS[2:] if row.steps]
-    first, second, perfect = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}, 4).data
+    figure = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}, 4)
+    first, second, perfect = figure.as_plotly().data
     assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
     assert list(second.y) == [1, 0.5, 0.25, 0.125]
     assert all(x * y == 4 for x, y in zip(perfect.x, perfect.y, strict=True))
@@ -275,7 +277,7 @@ def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:
     readings = panel_section(1, panel, lambda *told: told[3], False)
     assert "Dotted: the middle of all bends that the points allow, nine tenths shaded." in readings
     fitted = {one.recipe: one.curves for one in panel.scalings if one.curves}
-    drawn = {line.name: line for line in steps_to_goal(bent, fitted).data}
+    drawn = {line.name: line for line in steps_to_goal(bent, fitted).as_plotly().data}
     around, middle = drawn["sgd, 90 %"], drawn["sgd, bend"]
     assert min(around.y) < min(middle.y) < max(middle.y) < max(around.y)
 

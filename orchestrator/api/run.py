@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.cli.advising import Suggestion
+    from orchestrator.report.drawing import Drawing
     from orchestrator.sweeping.branch_answer import Answer
 
 
@@ -246,7 +247,8 @@ class Run:
         found = [title for title in figures if wanted in title.lower()]
         if not found:
             raise unknown("figure", name, figures)
-        return figures[min(found, key=lambda title: not title.lower().startswith(wanted))]
+        nearest = min(found, key=lambda title: not title.lower().startswith(wanted))
+        return figures[nearest].as_plotly()
 
     def figures(self, goal: str | Iterable[str] | None = None) -> list[str]:
         """The titles of all figures of this run."""
@@ -297,7 +299,7 @@ class Run:
         tables = self._files.in_parallel(partial(_with_study, table_of), studies)
         return ArrowTable(pa.concat_tables(tables, promote_options="default"))
 
-    def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], go.Figure]:
+    def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], Drawing]:
         from orchestrator.report import Source, figures_of
 
         return figures_of(Source(run=self._files, rows=self.frontier(goal)))

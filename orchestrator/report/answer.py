@@ -7,7 +7,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from orchestrator.analysis.cost import Cost
 from orchestrator.analysis.curve import Curves
@@ -17,6 +16,7 @@ from orchestrator.analysis.points import ENOUGH_STEPS, Point, beside_minima, tra
 from orchestrator.analysis.words import growing_sentence, headline, in_count, in_time
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
 from orchestrator.report.style import (
     COLOURS,
@@ -102,7 +102,7 @@ def _left_out(panel: Panel) -> str:
 def _steps(panel: Panel, lines: int, show: Show) -> str:
     drawn = panel.drawn
     figure = steps_to_goal(drawn.rows, {s.recipe: s.curves for s in drawn.scalings if s.curves})
-    figure.update_layout(height=FIGURE_HEIGHT - SENTENCE_HEIGHT * max(lines - 3, 0))
+    figure.style(height=FIGURE_HEIGHT - SENTENCE_HEIGHT * max(lines - 3, 0))
     return show(
         figure,
         "Steps to goal against batch size",
@@ -215,7 +215,7 @@ def _notes(panel: Panel) -> str:
 
 def steps_to_goal(
     rows: Sequence[FrontierRow], fitted: Mapping[str, Curves] | None = None
-) -> go.Figure:
+) -> Drawing:
     """Draws one workload and goal: for each recipe a line, the curves that its points allow, and
     perfect scaling from the point that needed the fewest examples. Batch sizes that never reached
     the goal are marked at the top."""
@@ -223,7 +223,7 @@ def steps_to_goal(
     figure = _lines(curves)
     for number, name in enumerate(curves):
         if (found := (fitted or {}).get(name)) is not None:
-            figure.add_traces(_band(number, name, found))
+            figure.add(*_band(number, name, found))
     return figure
 
 
@@ -233,7 +233,7 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
     sizes = (2**logs).tolist()
     middle, low, high = (line.tolist() for line in found.band(logs))
     colour = mark(number)["line"]["color"]
-    same = {"type": "scatter", "mode": "lines", "showlegend": False, "hoverinfo": "skip"}
+    same = {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
     around = {
         **same, "x": [*sizes, *sizes[::-1]], "y": [*high, *low[::-1]], "fill": "toself",
         "name": f"{safe(name)}, 90 %", "fillcolor": colour, "line": {"width": 0}, "opacity": 0.15,
@@ -242,13 +242,13 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
     return [around, {**same, "x": sizes, "y": middle, "name": f"{safe(name)}, bend", "line": line}]
 
 
-def goals_compared(rows: Sequence[FrontierRow]) -> go.Figure:
+def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
     """Draws one workload and recipe, with a line per goal."""
     return _lines(grouped(rows, lambda row: row.goal), perfect=False)
 
 
-def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> go.Figure:
-    figure = go.Figure()
+def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> Drawing:
+    figure = Drawing()
     reached = [point for rows in curves.values() for point in trained_points(rows)]
     drawn = {name: trained_points(rows) for name, rows in curves.items()}
     spread = {name: errors_of(points).intervals(points) for name, points in drawn.items()}
@@ -256,10 +256,8 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
     # All of where a point may lie is to be seen.
     seen = [*(end for end in ends if end), *(point.steps for point in reached)]
     if reached and perfect:
-        figure.add_traces(guide([None], [None], "perfect scaling"))
-        figure.add_traces(
-            [_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]]
-        )
+        figure.add(guide([None], [None], "perfect scaling"))
+        figure.add(*(_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]))
     for number, (name, rows) in enumerate(curves.items()):
         if not drawn[name]:
             continue
@@ -272,12 +270,12 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         spread_of = whiskers([intervals.get(size) for size in sizes], thickness=1)
         add_line(figure, name, at, mark(number), error_y=spread_of)
     styled(figure, "Batch size", "Steps to goal")
-    figure.update_xaxes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
+    figure.x_axes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
     axis = log2_axis(seen)
-    figure.update_yaxes(**axis)
+    figure.y_axes(**axis)
     missing = [_missing(n, name, rows, 10 ** axis["range"][1]) for n, (name, rows) in
                enumerate(curves.items())]  # fmt: skip
-    figure.add_traces([trace for trace in missing if trace["x"]])
+    figure.add(*(trace for trace in missing if trace["x"]))
     return figure
 
 
@@ -288,7 +286,7 @@ def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
     smallest = min(point.batch_size for point in points)
     largest = min(max(point.batch_size for point in points), 2 * examples / fewest)
     return {
-        "type": "scatter", "mode": "lines", "x": [smallest, largest],
+        "mode": "lines", "x": [smallest, largest],
         "y": [examples / smallest, examples / largest], "name": "perfect scaling",
         "line": {"color": mark(number)["line"]["color"], "width": 1.2, "dash": "dash"},
         "opacity": 0.6, "showlegend": False, "hoverinfo": "skip",
@@ -300,7 +298,7 @@ def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) ->
     known = {point.batch_size for point in trained_points(rows)}
     missing = [row for row in rows if row.batch_size not in known]
     return {
-        "type": "scatter", "mode": "markers", "x": [row.batch_size for row in missing],
+        "mode": "markers", "x": [row.batch_size for row in missing],
         "y": [top / 1.06 ** (number + 1)] * len(missing), "name": f"{safe(name)}, not reached",
         "showlegend": False, "hoverinfo": "text", "cliponaxis": False,
         "marker": {"color": mark(number)["line"]["color"], "symbol": "x-thin-open", "size": 10,

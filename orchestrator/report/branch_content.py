@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.estimates import Estimate
@@ -18,6 +17,7 @@ from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.records import Measurement, Study
 from orchestrator.report.content import grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.style import (
     COLOURS,
     SYMBOLS,
@@ -223,7 +223,7 @@ def batch_sizes_along(
     trunk: int,
     largest: int,
     until: int,
-) -> go.Figure:
+) -> Drawing:
     """Draws each series as marks with intervals, the noise scale by examples as a line, schedules
     as steps, and lines at the smallest (the trunk's) and the largest batch size measured."""
     line = {x: one.scale.value for x, one in noise.items() if x and math.isfinite(one.scale.value)}
@@ -233,37 +233,37 @@ def batch_sizes_along(
     stages = {name: schedule["stages"] for name, schedule in schedules.items()}
     sizes = [stage["batch_size"] for several in stages.values() for stage in several]
     edges = _edges(marks, [*sizes, *line.values()], trunk, largest)
-    figure = go.Figure()
-    figure.add_traces(guide([first, until], [trunk, trunk], "trunk's batch size"))
-    figure.add_traces(guide([first, until], [largest, largest], "largest measured", "dot"))
+    figure = Drawing()
+    figure.add(guide([first, until], [trunk, trunk], "trunk's batch size"))
+    figure.add(guide([first, until], [largest, largest], "largest measured", "dot"))
     looks = ((COLOURS[2], "solid", 4), (COLOURS[3], "dash", 2.5))
     for (name, several), (colour, dash, width) in zip(stages.items(), looks, strict=False):
-        figure.add_scatter(
-            x=[*(max(stage["examples"], first) for stage in several), until],
-            y=[stage["batch_size"] for stage in (*several, several[-1])],
-            name=f"{safe(name)} schedule",
-            mode="lines",
-            line={"color": colour, "dash": dash, "width": width, "shape": "hv"},
-            hovertext=[
+        figure.add({
+            "x": [*(max(stage["examples"], first) for stage in several), until],
+            "y": [stage["batch_size"] for stage in (*several, several[-1])],
+            "name": f"{safe(name)} schedule",
+            "mode": "lines",
+            "line": {"color": colour, "dash": dash, "width": width, "shape": "hv"},
+            "hovertext": [
                 f"<b>{safe(name)} schedule</b><br>from {stage['examples']:,} examples on: batch "
                 f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}"
                 for stage in (*several, several[-1])
             ],
-            hoverinfo="text",
-        )
+            "hoverinfo": "text",
+        })  # fmt: skip
     colours = (COLOURS[0], COLOURS[4], COLOURS[1])
-    figure.add_scatter(
-        x=[*line], y=[*line.values()], name="noise scale", legendgroup="noise scale",
-        line={"color": colours[1], "width": 1, "dash": "dot"}, mode="lines", showlegend=False,
-        hoverinfo="skip",
-    )  # fmt: skip
+    figure.add({
+        "x": [*line], "y": [*line.values()], "name": "noise scale", "legendgroup": "noise scale",
+        "line": {"color": colours[1], "width": 1, "dash": "dot"}, "mode": "lines",
+        "showlegend": False, "hoverinfo": "skip",
+    })  # fmt: skip
     for number, (name, several) in enumerate(series.items()):
         apart = (until / first) ** (APART * (number - 1))
         look = {"color": colours[number], "symbol": SYMBOLS[number]}
-        figure.add_traces(_marks(name, several, apart, look, edges))
+        figure.add(*_marks(name, several, apart, look, edges))
     styled(figure, "Examples seen", "Batch size", height=520)
-    figure.update_xaxes(**log10_axis([first, until]))
-    figure.update_yaxes(**log2_axis(edges))
+    figure.x_axes(**log10_axis([first, until]))
+    figure.y_axes(**log2_axis(edges))
     return figure
 
 
@@ -296,7 +296,7 @@ def _marks(
     figure reaches its edge."""
     drawn = [_drawn(mark, edges) for mark in marks]
     trace = {
-        "type": "scatter", "mode": "markers", "name": name, "legendgroup": name,
+        "mode": "markers", "name": name, "legendgroup": name,
         "x": [mark.at_examples * apart for mark in marks], "y": [one.value for one in drawn],
         "hovertext": [mark.hover for mark in marks], "hoverinfo": "text",
         "error_y": whiskers(drawn, thickness=1.5, width=3, color=look["color"]),
@@ -323,43 +323,44 @@ def trunk_and_branches(
     points: Sequence[float],
     curves: Sequence[BranchCurve],
     metric: str,
-) -> go.Figure:
+) -> Drawing:
     """Draws the loss along the trunk with its points marked, and the branches: blue at the trunk's
     batch size, the others from small (dark) to large (bright) batch sizes."""
-    figure = go.Figure()
+    figure = Drawing()
     ordered = sorted(curves, key=lambda curve: (curve.batch_size, curve.at_examples))
     by_size = grouped(ordered, lambda curve: curve.batch_size)
     # The trunk's own batch is what others are held to; the darkest shade can't be seen on black.
     colours = [COLOURS[0], *shades(len(by_size))[1:]]
     for (size, mine), colour in zip(by_size.items(), colours, strict=False):
         for curve in mine:
-            figure.add_scatter(
-                x=curve.examples, y=curve.losses, name=f"batch size {size:,}", mode="lines",
-                line={"color": colour, "width": 2 if curve.factor == 1 else 1}, opacity=0.8,
-                legendgroup=str(size), showlegend=curve is mine[0],
-                hovertemplate=f"{of_size(size)}from {curve.at_examples:,} examples on<br>"
+            figure.add({
+                "x": curve.examples, "y": curve.losses, "name": f"batch size {size:,}",
+                "mode": "lines", "opacity": 0.8, "legendgroup": str(size),
+                "line": {"color": colour, "width": 2 if curve.factor == 1 else 1},
+                "showlegend": curve is mine[0],
+                "hovertemplate": f"{of_size(size)}from {curve.at_examples:,} examples on<br>"
                 f"learning rate x{curve.rate:.3g}, {curve.seeds} seeds<br>"
                 "%{x:,} examples: %{y:.4g}<extra></extra>",
-            )  # fmt: skip
+            })  # fmt: skip
     drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
     marked = [(x, y) for x, y in drawn if x in points]
     for name, some, text, look in (
-        ("trunk", drawn, "trunk", {"mode": "lines", "line_width": 2.5}),
+        ("trunk", drawn, "trunk", {"mode": "lines", "line": {"color": COLOURS[1], "width": 2.5}}),
         (
             "points", marked, "branches go on from here",
-            {"mode": "markers", "marker_size": 11, "marker_symbol": "diamond"},
+            {
+                "mode": "markers",
+                "marker": {"color": COLOURS[1], "size": 11, "symbol": "diamond"},
+            },
         ),
     ):  # fmt: skip
         hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
         x, y = ([at[axis] for at in some] for axis in (0, 1))
-        figure.add_scatter(
-            x=x, y=y, name=name, hovertemplate=hover, marker_color=COLOURS[1],
-            line_color=COLOURS[1], **look,
-        )  # fmt: skip
+        figure.add({"x": x, "y": y, "name": name, "hovertemplate": hover, **look})
     styled(figure, "Examples seen", safe(metric))
     values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
     seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
-    figure.update_xaxes(**log10_axis(seen))
+    figure.x_axes(**log10_axis(seen))
     if values and min(values) > 0 and max(values) > 10 * min(values):
-        figure.update_yaxes(**log10_axis(values))
+        figure.y_axes(**log10_axis(values))
     return figure

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
 from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
 from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, fold, lead
 from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, styled
 from orchestrator.results import FrontierRow
@@ -104,25 +103,28 @@ def _relative(
     )
 
 
-def _small_steps(rows: Sequence[FrontierRow]) -> go.Figure:
+def _small_steps(rows: Sequence[FrontierRow]) -> Drawing:
     """Draws steps to goal in a small figure that stands beside others of its kind."""
     figure = steps_to_goal(rows)
-    figure.update_layout(
+    figure.style(
         height=300, margin={"l": 55, "r": 10, "t": 10, "b": 45}, font={"size": 12},
         showlegend=len({row.recipe for row in rows}) > 1, hovermode="closest",
     )  # fmt: skip
-    figure.update_traces(showlegend=False, selector={"name": "perfect scaling"})
-    figure.update_xaxes(tickangle=0)
-    for axis, most in ((figure.layout.xaxis, 4), (figure.layout.yaxis, 6)):
-        keep = slice(None, None, math.ceil(len(axis.tickvals) / most))
-        axis.tickvals, axis.ticktext = axis.tickvals[keep], axis.ticktext[keep]
+    for trace in figure.data:
+        if trace["name"] == "perfect scaling":
+            trace["showlegend"] = False
+    figure.x_axes(tickangle=0)
+    for letter, most in (("x", 4), ("y", 6)):
+        for axis in figure.axes(letter):
+            keep = slice(None, None, math.ceil(len(axis["tickvals"]) / most))
+            axis |= {name: axis[name][keep] for name in ("tickvals", "ticktext")}
     return figure
 
 
-def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> go.Figure:
+def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> Drawing:
     """Draws the curves of different workloads or recipes, each divided by its steps at batch size
     `at`, or else by its steps at its smallest batch size."""
-    figure = go.Figure()
+    figure = Drawing()
     shares, sizes = [], []
     for number, (name, rows) in enumerate(curves.items()):
         found = relative(rows, at)
@@ -139,8 +141,8 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
         sizes += [point.batch_size for point, _ in points]
     if at and shares:
         low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
-        figure.add_traces(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
+        figure.add(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
     styled(figure, "Batch size", "Steps to goal, relative")
-    figure.update_xaxes(**log2_axis(sizes))
-    figure.update_yaxes(**log2_axis(shares))
+    figure.x_axes(**log2_axis(sizes))
+    figure.y_axes(**log2_axis(shares))
     return figure

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
-
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_time
 from orchestrator.report.content import Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled
 
@@ -98,23 +97,23 @@ def found(panel: Panel) -> str:
     return f"{said}; up to {in_devices(several)} pay off" if several > 1 else said
 
 
-def _examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
+def _examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> Drawing:
     """Draws each batch size of each recipe; a filled mark is Pareto-optimal. `recipes` are all
     recipes of the page, in their order."""
-    figure = go.Figure()
+    figure = Drawing()
     ordered = sorted(costs, key=lambda cost: cost.batch_size)
     for recipe, mine in grouped(ordered, lambda cost: cost.recipe).items():
         look = _filled(recipes.index(recipe), [cost.pareto for cost in mine])
         add_line(figure, recipe, [(c.steps, c.examples, _describe(c)) for c in mine], look)
     styled(figure, "Steps to goal", "Examples")
-    figure.update_xaxes(**log2_axis(cost.steps for cost in costs))
-    figure.update_yaxes(**log2_axis(cost.examples for cost in costs))
+    figure.x_axes(**log2_axis(cost.steps for cost in costs))
+    figure.y_axes(**log2_axis(cost.examples for cost in costs))
     return figure
 
 
-def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -> go.Figure:
+def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) -> Drawing:
     """Draws each batch size as a line from one device to as many as it keeps busy."""
-    figure = go.Figure()
+    figure = Drawing()
     for recipe, mine in grouped(costs, lambda cost: cost.recipe).items():
         # A gap after each batch size.
         points = [(cost, one) for cost in mine for one in (*cost.priced, None)]
@@ -127,8 +126,8 @@ def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) 
         add_line(figure, recipe, at, look)
     styled(figure, "Seconds to goal", "Device-seconds")
     priced = [one for cost in costs for one in cost.priced]
-    figure.update_xaxes(**log10_axis(one.seconds for one in priced))
-    figure.update_yaxes(**log10_axis(one.device_seconds for one in priced))
+    figure.x_axes(**log10_axis(one.seconds for one in priced))
+    figure.y_axes(**log10_axis(one.device_seconds for one in priced))
     return figure
 
 

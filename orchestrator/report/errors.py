@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import plotly.graph_objects as go
-
 from orchestrator.analysis.errors import BestOf
 from orchestrator.analysis.words import errors_in_words, in_count
 from orchestrator.report.content import Panel
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import add_line, log2_axis, log10_axis, of_size, shaded, styled
 
@@ -66,10 +65,10 @@ def found(panel: Panel) -> str:
     return f"Two thirds of the trials would need {' to '.join(dict.fromkeys(ends))} % more steps"
 
 
-def _best_of(sizes: Sequence[BestOf]) -> go.Figure:
+def _best_of(sizes: Sequence[BestOf]) -> Drawing:
     """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
     n trials, up to the number of trials that were made."""
-    figure = go.Figure()
+    figure = Drawing()
     medians = {one.batch_size: one.medians for one in sizes if one.medians}
     for batch_size, colour in shaded(medians):
         at = [
@@ -79,6 +78,6 @@ def _best_of(sizes: Sequence[BestOf]) -> go.Figure:
         look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
         add_line(figure, f"{batch_size:,}", at, look, mode="lines")
     styled(figure, "Trials", "Fewest steps to goal, median", legend="batch size")
-    figure.update_xaxes(**log2_axis(x for trace in figure.data for x in trace.x))
-    figure.update_yaxes(**log10_axis(y for trace in figure.data for y in trace.y))
+    figure.x_axes(**log2_axis(x for trace in figure.data for x in trace["x"]))
+    figure.y_axes(**log10_axis(y for trace in figure.data for y in trace["y"]))
     return figure

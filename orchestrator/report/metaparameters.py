@@ -6,12 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
-
 from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, lead
 from orchestrator.report.style import (
     GUIDE,
@@ -134,39 +132,33 @@ def options(panel: Panel, show: Show) -> str:
     )
 
 
-def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> go.Figure:
+def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> Drawing:
     """Draws the best values of metaparameters, with a panel for each and a line per recipe. For a
     learning rate it adds the linear and square-root rules through the first point of the first
     recipe. `recipes` are all recipes of the page, in their order."""
     across = min(3, len(found))
     down = math.ceil(len(found) / across)
-    figure = make_subplots(
-        rows=down, cols=across, horizontal_spacing=0.24 / across, vertical_spacing=0.32 / down,
-        subplot_titles=[safe(name) for name in found],
-    )  # fmt: skip
-    placed = []
+    gaps = (0.24 / across, 0.32 / down)
+    figure = Drawing([safe(name) for name in found], rows=down, gaps=gaps)
     height = 110 + PANEL_HEIGHT * down
     styled(figure, "", "", height=height)
-    figure.update_layout(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
-    figure.update_annotations(font={"size": 13})
+    figure.style(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
     for number, curves in enumerate(found.values()):
-        place = {"row": 1 + number // across, "col": 1 + number % across}
-        mine = (*_rules(curves[0]), *(_best(one, recipes.index(one.recipe)) for one in curves))
-        placed += [(trace, place["row"], place["col"]) for trace in mine]
+        figure.add(*_rules(curves[0]), panel=number)
+        figure.add(*(_best(one, recipes.index(one.recipe)) for one in curves), panel=number)
         points = [point for curve in curves for point in curve.points]
-        figure.update_xaxes(**log2_axis((size for size, _ in points), most=5), **place)
-        figure.update_yaxes(**log10_axis([value for _, value in points], most=6), **place)
+        figure.x_axes(number, **log2_axis((size for size, _ in points), most=5))
+        figure.y_axes(number, **log10_axis([value for _, value in points], most=6))
         if number >= len(found) - across:
-            figure.update_xaxes(title_text="Batch size", **place)
-    traces, rows, columns = zip(*placed, strict=True)
-    figure.add_traces(legend_once(traces), rows=rows, cols=columns)
+            figure.x_axes(number, title={"text": "Batch size"})
+    legend_once(figure.data)
     return figure
 
 
 def _rules(first: Tuned) -> list[dict[str, Any]]:
     return [
         {
-            "type": "scatter", "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
+            "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
             "line": {"color": GUIDE, "dash": dash, "width": 1.2}, "hoverinfo": "skip",
             "legendgroup": name,
         }
@@ -179,7 +171,7 @@ def _best(curve: Tuned, number: int) -> dict[str, Any]:
     look = mark(number)
     look["line"]["width"], look["marker"]["size"] = 1.8, 7
     return {
-        "type": "scatter", "mode": "lines+markers", "name": safe(curve.recipe),
+        "mode": "lines+markers", "name": safe(curve.recipe),
         "legendgroup": f"recipe {curve.recipe}", "hoverinfo": "text",
         "x": [size for size, _ in curve.points], "y": [value for _, value in curve.points],
         "hovertext": [
@@ -190,26 +182,24 @@ def _best(curve: Tuned, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> go.Figure:
+def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
     """For each option, the fewest steps to goal and, on the right, the best value reached."""
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
-    figure = make_subplots(rows=1, cols=2, horizontal_spacing=0.12, subplot_titles=titles)
-    traces, columns = [], []
+    figure = Drawing(titles, gaps=(0.12, 0))
     for number, (option, mine) in enumerate(grouped(points, lambda one: one.option).items()):
-        for column, what in ((1, "steps"), (2, "best")):
+        for panel, what in enumerate(("steps", "best")):
             there = [point for point in mine if getattr(point, what) is not None]
-            columns.append(column)
-            traces.append({
-                "type": "scatter", "mode": "lines+markers", "legendgroup": str(number),
+            figure.add({
+                "mode": "lines+markers", "legendgroup": str(number),
                 "x": [point.batch_size for point in there],
                 "y": [getattr(point, what) for point in there],
                 "name": f"{safe(name)} = {exact(option)}", **mark(number),
-            })  # fmt: skip
-    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
+            }, panel=panel)  # fmt: skip
+    legend_once(figure.data)
     styled(figure, "Batch size", "")
-    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
-    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
-    figure.update_yaxes(**log2_axis(p.steps for p in points if p.steps is not None), col=1)
+    figure.style(margin={"t": 60}, legend={"y": 1.1})
+    figure.x_axes(**log2_axis(point.batch_size for point in points))
+    figure.y_axes(0, **log2_axis(p.steps for p in points if p.steps is not None))
     values = [point.best for point in points if point.best is not None]
-    figure.update_yaxes(**value_axis(values, goal), col=2)
+    figure.y_axes(1, **value_axis(values, goal))
     return figure

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
 from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
 from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.report.content import Panel
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import add_line, log10_axis, of_size, shaded, styled, whiskers
 
@@ -61,9 +60,9 @@ def found(panel: Panel) -> str:
     return f"Forecasts are {ends} times the measured values"
 
 
-def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
+def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:
     """Draws a line per batch size, from small (dark) to large (bright), against examples."""
-    figure = go.Figure()
+    figure = Drawing()
     for batch_size, colour in shaded(lines):
         # Both axes are logarithmic: before the first step there were no examples.
         points = [p for p in lines[batch_size] if p.step and math.isfinite(p.scale.value)]
@@ -80,7 +79,7 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> go.Figure:
         bars = whiskers([point.scale for point in points], thickness=1, width=0)
         add_line(figure, f"{batch_size:,}", at, look, error_y=bars)
     styled(figure, "Examples", "Noise scale, in examples", legend="batch size")
-    found = [trace for trace in figure.data if trace.x]
-    figure.update_xaxes(**log10_axis(x for trace in found for x in trace.x))
-    figure.update_yaxes(**log10_axis(y for trace in found for y in trace.y))
+    found = [trace for trace in figure.data if trace["x"]]
+    figure.x_axes(**log10_axis(x for trace in found for x in trace["x"]))
+    figure.y_axes(**log10_axis(y for trace in found for y in trace["y"]))
     return figure

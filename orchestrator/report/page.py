@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from orchestrator.analysis import ScaleAnswer
@@ -18,6 +17,7 @@ from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
 from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import best_batch_fold, laws_fold
@@ -37,19 +37,19 @@ class Figures:
         self.images = images
         self.workload = ""
         """The workload of the figures that come next; empty if they are about several."""
-        self.drawn: list[tuple[str, str, go.Figure]] = []
+        self.drawn: list[tuple[str, str, Drawing]] = []
 
-    def show(self, figure: go.Figure, title: str, finding: str, reading: str) -> str:
+    def show(self, figure: Drawing, title: str, finding: str, reading: str) -> str:
         number = len(self.drawn)
         self.drawn.append((self.workload, title, figure))
         # Nothing in there can end the script.
         data = figure.to_json().replace("<", "\\u003c")
-        height, name = figure.layout.height, escape(f"{title}. {finding}")
+        height, name = figure.layout["height"], escape(f"{title}. {finding}")
         plot = (
             f'<div class="plot" id="figure-{number}" role="group" style="height: {height}px" '
             f'aria-label="{name}"></div>'
         )
-        side_by_side = {(axis.domain or (0,))[0] for axis in figure.select_xaxes()}
+        side_by_side = {axis["domain"][0] for axis in figure.axes("x")}
         if len(side_by_side) > 2:  # too many for a phone
             plot = f'<div class="wide" tabindex="0" role="region" aria-label="{name}">{plot}</div>'
         return f"""
@@ -68,9 +68,9 @@ class Figures:
         folder, kind = self.images
         titles = [re.sub(r"[^a-z0-9]+", "-", t.lower()).strip("-") for _, t, _ in self.drawn]
         files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
-        figures = [figure for _, _, figure in self.drawn]
-        for figure in figures:
-            figure.update_layout(paper_bgcolor="#fff", plot_bgcolor="#fff")
+        for _, _, figure in self.drawn:
+            figure.style(paper_bgcolor="#fff", plot_bgcolor="#fff")
+        figures = [figure.as_plotly() for _, _, figure in self.drawn]
         heights = [figure.layout.height for figure in figures]
         try:
             write_images(figures, files, scale=2, width=1000, height=heights)
@@ -96,12 +96,12 @@ def _check(folder: Path) -> None:
 
 def all_figures(
     panels: Sequence[Panel], scales: ScaleAnswer | None
-) -> dict[tuple[str, str], go.Figure]:
+) -> dict[tuple[str, str], Drawing]:
     """The figures of the page by workload ("" if a figure is about all workloads) and title. Where
     there are several goals, the figures belong to the first."""
     figures = Figures()
     _parts(panels, scales, figures)
-    found: dict[tuple[str, str], go.Figure] = {}
+    found: dict[tuple[str, str], Drawing] = {}
     for workload, title, figure in figures.drawn:
         found.setdefault((workload, title), figure)
     return found

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from html import escape
-
-import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Held, Largeness
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import (
     add_line,
@@ -50,12 +47,12 @@ def best_within_budgets(
             for part in SHARES
             if amount // part
         ]
-        best = partial(best_of_studies, run, mine, goal.metric, maximise=goal.direction == ">")
+        upwards = goal.direction == ">"
+        rows = best_of_studies(run, mine, goal.metric, maximise=upwards, within=within)
         # Where trials were ended early, the largest budgets tell, and nothing else is shown.
-        whole = [Within(amount=amount, unit=unit) for unit, amount in budgets if amount]
-        found[recipe] = best(within=whole)
-        if not any(row.censored for row in found[recipe]):
-            found[recipe] = best(within=within)
+        whole = {str(Within(amount=amount, unit=unit)) for unit, amount in budgets}
+        largest = [row for row in rows if row.within in whole]
+        found[recipe] = largest if any(row.censored for row in largest) else rows
     return found
 
 
@@ -140,15 +137,13 @@ def found(panel: Panel) -> str:
     return "Whether large batch sizes get worse values"
 
 
-def _best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
+def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
     """Draws one recipe: a line per budget, small (dark) to large (bright), with budgets in steps on
     the left and in epochs on the right."""
     by_unit = grouped(rows, lambda row: (row.within or "").partition("=")[0])
-    figure = make_subplots(
-        rows=1, cols=len(by_unit), shared_yaxes=True, horizontal_spacing=0.04,
-        subplot_titles=[f"within so many {unit}" for unit in by_unit],
-    )  # fmt: skip
-    for column, mine in enumerate(by_unit.values(), start=1):
+    titles = [f"within so many {unit}" for unit in by_unit]
+    figure = Drawing(titles, gaps=(0.04, 0), one_y=True)
+    for panel, mine in enumerate(by_unit.values()):
         budgets = grouped(mine, lambda row: row.within or "")
         colours = shades(len(budgets))
         for number, (budget, of_budget) in enumerate(budgets.items()):
@@ -158,12 +153,12 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> go.Figure:
                 if row.value is not None
             ]
             look = mark(number, colours[number])
-            add_line(figure, budget.replace("=", " "), at, look, row=1, col=column)
+            add_line(figure, budget.replace("=", " "), at, look, panel=panel)
     styled(figure, "Batch size", "")
-    figure.update_layout(margin={"t": 60}, legend={"y": 1.1})
-    figure.update_xaxes(**log2_axis(row.batch_size for row in rows))
-    figure.update_yaxes(**value_axis([row.value for row in rows if row.value is not None], goal))
-    figure.update_yaxes(title=f"Best {safe(rows[0].metric)}", col=1)
+    figure.style(margin={"t": 60}, legend={"y": 1.1})
+    figure.x_axes(**log2_axis(row.batch_size for row in rows))
+    figure.y_axes(**value_axis([row.value for row in rows if row.value is not None], goal))
+    figure.y_axes(0, title={"text": f"Best {safe(rows[0].metric)}"})
     return figure
 
 
@@ -171,13 +166,13 @@ def _describe(row: BestRow) -> str:
     return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
 
 
-def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
+def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
     """Draws the share of the baseline's accuracy that each recipe reached at each batch size."""
-    figure = go.Figure()
+    figure = Drawing()
     ordered = sorted(held, key=lambda one: one.batch_size)
     sizes = [one.batch_size for one in ordered]
     bounds = [ACCURACY_SHARE, ACCURACY_SHARE]
-    figure.add_traces(guide([sizes[0], sizes[-1]], bounds, f"{ACCURACY_SHARE:.1%}"))
+    figure.add(guide([sizes[0], sizes[-1]], bounds, f"{ACCURACY_SHARE:.1%}"))
     for recipe, mine in grouped(ordered, lambda one: one.recipe).items():
         at = []
         for one in mine:
@@ -187,17 +182,17 @@ def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> go.Figure:
             at.append((one.batch_size, one.accuracy_share, text))
         add_line(figure, recipe, at, mark(recipes.index(recipe)))
     styled(figure, "Batch size", "Share of the baseline's accuracy")
-    figure.update_xaxes(**log2_axis(sizes))
+    figure.x_axes(**log2_axis(sizes))
     # What fails altogether would flatten what is near.
     shares = [one.accuracy_share for one in held]
     low = min([share for share in shares if share > 0.9], default=min(shares))
-    figure.update_yaxes(tickformat=".1%", range=[low - 0.01, max([*shares, 1]) + 0.005])
+    figure.y_axes(tickformat=".1%", range=[low - 0.01, max([*shares, 1]) + 0.005])
     return figure
 
 
-def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> go.Figure:
+def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> Drawing:
     """Draws how much better the winners are on their training set than on the test set."""
-    figure = go.Figure()
+    figure = Drawing()
     ordered = sorted(gaps, key=lambda gap: gap.batch_size)
     for recipe, mine in grouped(ordered, lambda gap: gap.recipe).items():
         at = [
@@ -211,5 +206,5 @@ def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]
         ]
         add_line(figure, recipe, at, mark(recipes.index(recipe)))
     styled(figure, "Batch size", f"Gap in {safe(metric)}")
-    figure.update_xaxes(**log2_axis(gap.batch_size for gap in gaps))
+    figure.x_axes(**log2_axis(gap.batch_size for gap in gaps))
     return figure

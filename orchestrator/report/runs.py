@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
 from orchestrator.report.content import Settings
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.page import Images, all_figures, write_report
 from orchestrator.report.scales import scale_answers
@@ -80,7 +79,7 @@ def _how_it_ran(run: Run) -> dict[str, str]:
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
 
 
-def figures_of(source: Source) -> dict[tuple[str, str], go.Figure]:
+def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
     """All figures of the page of a run, by workload and title."""
     panels = panels_of([source], settings_of([source.run], {}))
     return all_figures(panels, scale_answers({"": source.run}))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import plotly.graph_objects as go
-
 from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.best_batch import HEADS, rows_of
 from orchestrator.records import ENOUGH_SIZES, BadInput
 from orchestrator.report.content import grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, fold, table
 from orchestrator.report.style import (
     add_line,
@@ -70,8 +69,8 @@ def best_batch_fold(found: ScaleAnswer, show: Show, opened: bool) -> str:
     return fold("best-batch", "Best batch size", said, inside, opened) if bests else ""
 
 
-def _valleys(bests: Sequence[BestBatch]) -> go.Figure:
-    figure = go.Figure()
+def _valleys(bests: Sequence[BestBatch]) -> Drawing:
+    figure = Drawing()
     for number, (best, colour) in enumerate(zip(bests, shades(len(bests)), strict=True)):
         name = f"{best.workload}, {best.within}"
         at = [
@@ -81,11 +80,11 @@ def _valleys(bests: Sequence[BestBatch]) -> go.Figure:
         add_line(figure, name, at, mark(number, colour))
     points = [point for best in bests for point in best.points]
     styled(figure, "Batch size", f"Best {safe(bests[0].metric)}")
-    figure.update_layout(showlegend=len(bests) <= MOST_NAMED)
-    figure.update_xaxes(**log2_axis(point.batch_size for point in points))
+    figure.style(showlegend=len(bests) <= MOST_NAMED)
+    figure.x_axes(**log2_axis(point.batch_size for point in points))
     values = [point.value for point in points]
     if 0 < 3 * min(values) < max(values):
-        figure.update_yaxes(**log10_axis(values))
+        figure.y_axes(**log10_axis(values))
     return figure
 
 
@@ -100,9 +99,9 @@ def laws_fold(laws: Sequence[Law], show: Show, opened: bool) -> str:
     return fold("scales", "Data and model size", said, inside, opened) if laws else ""
 
 
-def _points(law: Law) -> go.Figure:
+def _points(law: Law) -> Drawing:
     """The points against the first scale, and the law for each place on the others."""
-    figure, (x, *others) = go.Figure(), [*law.exponents]
+    figure, (x, *others) = Drawing(), [*law.exponents]
     lines = grouped(law.points, lambda point: tuple(point.at[name] for name in others))
     xs: list[float | None] = []
     ys: list[float | None] = []
@@ -114,8 +113,8 @@ def _points(law: Law) -> go.Figure:
         add_line(figure, name or "measured", at, mark(number), "markers", error_y=errors)
         xs += [*(point.at[x] for point in points), None]
         ys += [*(law.at(point.at).value.value for point in points), None]
-    figure.add_trace(guide(xs, ys, "the law", "dot"))
+    figure.add(guide(xs, ys, "the law", "dot"))
     styled(figure, x.capitalize(), law.quantity.capitalize())
-    figure.update_xaxes(**log10_axis(point.at[x] for point in law.points))
-    figure.update_yaxes(**log10_axis(end for p in law.points for end in p.value.ends))
+    figure.x_axes(**log10_axis(point.at[x] for point in law.points))
+    figure.y_axes(**log10_axis(end for p in law.points for end in p.value.ends))
     return figure

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
-
 from orchestrator.records import BadInput, Value, mistake
+from orchestrator.report.drawing import Drawing
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ LOOKS = {
 }
 """Columns that hold text, and how they look; all others hold numbers."""
 
-Show = Callable[[go.Figure, str, str, str], str]
+Show = Callable[[Drawing, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
 
 

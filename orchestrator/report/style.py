@@ -5,13 +5,14 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any, TypeVar
 
-import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.records import Goal
+from orchestrator.report.drawing import Drawing, Trace
 
 Item = TypeVar("Item")
 
@@ -34,7 +35,8 @@ def mark(number: int, colour: str = "") -> dict[str, Any]:
     }
 
 
-def shades(count: int) -> list[str]:
+@cache
+def shades(count: int) -> Sequence[str]:
     """Colours in an order that is visible without a legend."""
     return list(sample_colorscale("Viridis", [n / max(count - 1, 1) * 0.92 for n in range(count)]))
 
@@ -46,24 +48,28 @@ def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
 
 
 def add_line(
-    figure: go.Figure,
+    figure: Drawing,
     name: str,
     points: Iterable[tuple[Any, Any, str]],
     look: Mapping[str, Any],
     mode: str = "lines+markers",
+    panel: int = 0,
     **more: Any,
 ) -> None:
     """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
     points = list(points)
-    figure.add_scatter(
-        x=[x for x, _, _ in points],
-        y=[y for _, y, _ in points],
-        name=safe(name),
-        mode=mode,
-        hovertext=[text for _, _, text in points],
-        hoverinfo="text",
-        **look,
-        **more,
+    figure.add(
+        {
+            "x": [x for x, _, _ in points],
+            "y": [y for _, y, _ in points],
+            "name": safe(name),
+            "mode": mode,
+            "hovertext": [text for _, _, text in points],
+            "hoverinfo": "text",
+            **look,
+            **more,
+        },
+        panel=panel,
     )
 
 
@@ -78,10 +84,10 @@ def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, 
 
 def guide(
     x: Sequence[float | None], y: Sequence[float | None], name: str, dash: str = "dash"
-) -> go.Scatter:
-    """Adds a line on which nothing was measured."""
+) -> Trace:
+    """A line on which nothing was measured."""
     line = {"color": GUIDE, "dash": dash, "width": 1.5}
-    return go.Scatter(x=x, y=y, name=name, mode="lines", line=line, hoverinfo="skip")
+    return {"x": x, "y": y, "name": name, "mode": "lines", "line": line, "hoverinfo": "skip"}
 
 
 _AXIS = {
@@ -89,8 +95,8 @@ _AXIS = {
     # Room for labels, however long.
     "automargin": True, "title": {"standoff": 10},
 }  # fmt: skip
-_TEMPLATE = go.layout.Template(
-    layout={
+_TEMPLATE = {
+    "layout": {
         "font": {"family": "system-ui, sans-serif", "size": 14},
         "margin": {"l": 70, "r": 20, "t": 20, "b": 60},
         # The page shows through, be it light or dark.
@@ -102,24 +108,24 @@ _TEMPLATE = go.layout.Template(
         "xaxis": _AXIS,
         "yaxis": _AXIS,
     }
-)
+}
 """Smaller than plotly's own template, and quicker than styling each of a dozen axes."""
 
 
 def styled(
-    figure: go.Figure, x_title: str, y_title: str, *, height: int = 460, legend: str = ""
-) -> go.Figure:
-    figure.update_layout(template=_TEMPLATE, height=height)
+    figure: Drawing, x_title: str, y_title: str, *, height: int = 460, legend: str = ""
+) -> Drawing:
+    figure.style(template=_TEMPLATE, height=height)
     if legend:
-        figure.update_layout(legend_title_text=f"{legend} ")
+        figure.style(legend={"title": {"text": f"{legend} "}})
     if x_title:
-        figure.update_xaxes(title_text=x_title)
+        figure.x_axes(title={"text": x_title})
     if y_title:
-        figure.update_yaxes(title_text=y_title)
+        figure.y_axes(title={"text": y_title})
     return figure
 
 
-def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def legend_once(traces: Sequence[Trace]) -> None:
     """Keeps one legend entry for each group of traces: the entry of the first trace that has
     points, because a trace without points shows none."""
     seen: set[str] = set()
@@ -127,7 +133,6 @@ def legend_once(traces: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
         if trace["showlegend"]:
             seen.add(trace["legendgroup"])
-    return [*traces]
 
 
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
 from orchestrator.records import Goal, StudyKey
 from orchestrator.report.content import Curve, Panel, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show
 from orchestrator.report.style import (
     MOST_CURVES,
@@ -73,22 +73,22 @@ def found(panel: Panel) -> str:
     return f"{panel.goal.metric} along the trainings"
 
 
-def _figure(curves: Sequence[Curve], goal: Goal) -> go.Figure:
+def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
     """Draws the best trial of each batch size, from small (dark) to large (bright)."""
-    figure = go.Figure()
+    figure = Drawing()
     of_sizes = {curve.batch_size: curve for curve in curves}
     for batch_size, colour in shaded(of_sizes):
         curve = of_sizes[batch_size]
-        figure.add_scatter(
-            x=curve.steps, y=curve.values, name=f"{curve.batch_size:,}", mode="lines",
-            line={"color": colour, "width": 2},
-            hovertemplate=f"{of_size(curve.batch_size)}trial {curve.trial}, "
+        figure.add({
+            "x": curve.steps, "y": curve.values, "name": f"{curve.batch_size:,}", "mode": "lines",
+            "line": {"color": colour, "width": 2},
+            "hovertemplate": f"{of_size(curve.batch_size)}trial {curve.trial}, "
             "step %{x:,}: %{y:.4g}<extra></extra>",
-        )  # fmt: skip
+        })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
-    figure.add_traces(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
+    figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
     styled(figure, "Step", safe(goal.metric), legend="batch size")
-    figure.update_xaxes(**log10_axis(steps))
+    figure.x_axes(**log10_axis(steps))
     values = [value for curve in curves for value in curve.values]
-    figure.update_yaxes(**value_axis([*values, goal.bound], goal))
+    figure.y_axes(**value_axis([*values, goal.bound], goal))
     return figure

@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.subplots import make_subplots
 
 from orchestrator.records import Range, Study
 from orchestrator.report.content import Listed, Panel, Tried, grouped
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show
 from orchestrator.report.style import (
     COLOURS,
@@ -110,31 +109,24 @@ def found(panel: Panel) -> str:
     return f"{those:,} of {total:,} reached the goal" if total else "By their metaparameters"
 
 
-def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> go.Figure:
+def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """Every trial by two metaparameters, a panel for each batch size; the best is starred."""
     wide, of_sizes = len(tried.sizes), grouped(rows, lambda row: row["batch_size"])
-    figure = make_subplots(
-        rows=1, cols=wide, shared_yaxes=True, horizontal_spacing=0.02,
-        subplot_titles=[f"B = {size:,}" for size in tried.sizes],
-    )  # fmt: skip
-    # All at once: plotly takes several times as long for one after the other.
-    placed = [
-        (trace, column)
-        for column, size in enumerate(tried.sizes, start=1)
-        for trace in _traces(tried, of_sizes[size])
-    ]
-    traces, columns = zip(*placed, strict=True)
-    figure.add_traces(legend_once(traces), rows=[1] * len(traces), cols=columns)
-    # Their colours have a bar.
-    figure.update_traces(showlegend=False, selector={"legendgroup": "reached"})
+    figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.02, 0), one_y=True)
+    for panel, size in enumerate(tried.sizes):
+        figure.add(*_traces(tried, of_sizes[size]), panel=panel)
+    legend_once(figure.data)
+    for trace in figure.data:
+        if trace["legendgroup"] == "reached":  # their colours have a bar
+            trace["showlegend"] = False
     styled(figure, "", "")
-    figure.update_layout(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
-    xs, ys = ([value for trace in traces for value in trace[axis]] for axis in ("x", "y"))
+    figure.style(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
+    xs, ys = ([value for trace in figure.data for value in trace[axis]] for axis in ("x", "y"))
     plain = {"type": "linear"}
-    figure.update_xaxes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
-    figure.update_yaxes(**plain if tried.y in tried.linear else log10_axis(ys))
-    figure.update_xaxes(title=safe(tried.x), col=(wide + 1) // 2)
-    figure.update_yaxes(title="1 - " * tried.y_from_one + safe(tried.y), col=1)
+    figure.x_axes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
+    figure.y_axes(**plain if tried.y in tried.linear else log10_axis(ys))
+    figure.x_axes((wide - 1) // 2, title={"text": safe(tried.x)})
+    figure.y_axes(0, title={"text": "1 - " * tried.y_from_one + safe(tried.y)})
     return figure
 
 
@@ -161,7 +153,7 @@ def _traces(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     for kind, (name, look) in LOOKS.items():
         points = kinds.get(kind, [])
         traces.append({
-            "type": "scatter", "mode": "markers", "name": name, "legendgroup": kind,
+            "mode": "markers", "name": name, "legendgroup": kind,
             "x": [rounded(row[x]) for row in points],
             "y": [rounded(1 - row[y] if tried.y_from_one else row[y]) for row in points],
             "marker": look | ({"color": _far(points)} if kind == "reached" else {}),

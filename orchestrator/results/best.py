@@ -10,7 +10,7 @@ import json
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -115,6 +115,7 @@ def _rows_of(
     usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
     rows = []
+    curve_of = cache(partial(run.curve, study.key))  # often one trial is best within several
     for asked in within:
         enough, censored = reaches(study, trials, counted, asked)
         row = BestRow(
@@ -135,7 +136,6 @@ def _rows_of(
             at, index = min(zip(step[places].tolist(), trial[places].tolist(), strict=True))
             best = float(sign * lowest)
             winner = trials.slice(counted.places[index], 1).to_pylist()[0]
-            curve = run.curve(study.key, index)
             row = replace(
                 row,
                 value=best,
@@ -143,7 +143,9 @@ def _rows_of(
                 trial=index,
                 seed=winner["seed"],
                 params=json.loads(winner["params"]),
-                metrics=metrics_of(measurement_at(curve, at, metric, partial(operator.eq, best))),
+                metrics=metrics_of(
+                    measurement_at(curve_of(index), at, metric, partial(operator.eq, best))
+                ),
             )
         rows.append(row)
     return rows

@@ -42,6 +42,8 @@ class Purpose:
 
     def __init__(self, place: Place) -> None:
         self.place, self._file = place, place / STUDIES
+        self._read: tuple[object, list[Study]] = None, []
+        """A part of the document, and the studies in it."""
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
@@ -54,7 +56,10 @@ class Purpose:
 
     def studies(self) -> list[Study]:
         with self._understanding():
-            return [study_from(entry) for entry in self._parts()["studies"]]
+            entries = self._parts()["studies"]
+            if entries is not self._read[0]:
+                self._read = entries, [study_from(entry) for entry in entries]
+            return [*self._read[1]]
 
     @property
     def is_compact(self) -> bool:
