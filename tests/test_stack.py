@@ -17,7 +17,7 @@ from stacking import train_stacked, variants
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
 from orchestrator.training.stack import Stack
-from orchestrator.training.stacked_model import StackedModel
+from orchestrator.training.stacked_model import Computation, StackedModel
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 
@@ -164,6 +164,30 @@ def test_bits_depend_on_the_trial_alone(network: str) -> None:
     assert not all(map(math.isfinite, refilled[0][-1].metrics.values()))
     assert refilled[1] == last
     assert refilled[2] == refilled[4] == first
+
+
+@pytest.mark.parametrize("network", ["mlp", "frozen", "nested", "transformer", "quadratic", "cnn"])
+def test_the_last_trials_go_on_in_fewer_slots(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come to the same bits, and with convolutions, which do not, in as many as before."""
+    trial = trial_of(NETWORKS[network])
+    trials = variants(trial, 5, ema_decay=[0.5, 0.9, 0.99, 0.8, 0.7])
+    for number in (0, 1, 3):
+        wild = {**trials[number].params, "learning_rate": 1e30}
+        trials[number] = replace(trials[number], params=wild)
+    as_many = train_stacked(trials, 5)
+    widths, narrow = {5}, Stack.narrow
+
+    def narrowing(self: Stack) -> list[int] | None:
+        kept = narrow(self)
+        widths.add(self.width)
+        return kept
+
+    monkeypatch.setattr(Stack, "narrow", narrowing)
+    monkeypatch.setattr(Computation, "recording_seconds", -1)
+    assert repr(train_stacked(trials, 5)) == repr(as_many)
+    assert widths == ({5} if network == "cnn" else {5, 2})
 
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Literal, get_args
 
 from orchestrator.records.ranges import Value
@@ -29,6 +30,13 @@ def derive_seed(*parts: int | str) -> int:
     """Derives a seed of 63 bits from `parts` alone. It is the same on every machine."""
     text = "/".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+
+
+@cache
+def _of_no_course() -> list[str]:
+    """Fields of a study that the course of a trial does not depend on."""
+    roles = {name: role for name, (_, role) in settings_of(Study).items()}
+    return [name for name, role in roles.items() if role not in (Role.COURSE, Role.END)]
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -94,9 +102,8 @@ class Trial:
     def identity(self) -> str:
         """A digest of everything that the trial's course depends on."""
         document = asdict(self)
-        for name, (_, role) in settings_of(Study).items():
-            if role not in (Role.COURSE, Role.END):
-                del document["study"][name]
+        for name in _of_no_course():
+            del document["study"][name]
         for goal, fields in zip(self.study.goals, document["study"]["goals"], strict=True):
             if not goal.holds:  # earlier versions knew no others
                 del fields["measurements"], fields["examples"]

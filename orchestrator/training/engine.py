@@ -96,6 +96,11 @@ class Engine(ABC):
     def clear(self, slot: int) -> None:
         """Frees the slot."""
 
+    def narrow(self) -> list[int] | None:
+        """Gives up free slots if steps get faster by that, and no trial gets other bits. Returns
+        the numbers that the slots had before; None: all slots are as they were."""
+        return None
+
     def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
         """Measures the trials in the given slots, which are due, and returns the measurements in
         the order of the slots."""

@@ -60,6 +60,7 @@ class _Entry:
         self.task, trial = task, task.trial
         self.standing = Standing(trial.study, stays=trial.stays)
         self.began = time.time()
+        self.width = engine.width
         self.resumed_steps = position.step
         self.resumed_seconds = position.seconds + position.evaluation_seconds
         self.kept_at = engine.seconds
@@ -85,6 +86,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
                     yield from _leave(engine, slot, entries, asked=bool(known))
             if not entries:
                 return
+            entries = _moved(entries, engine.narrow())
             due = [s for s, t in entries.items() if engine.at(s).step == t.standing.upcoming]
             if due:
                 measured = engine.measure({slot: entries[slot].standing for slot in due})
@@ -150,6 +152,11 @@ def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurem
     return entry, known
 
 
+def _moved(entries: dict[int, _Entry], kept: list[int] | None) -> dict[int, _Entry]:
+    """The entries of the slots that had these numbers before."""
+    return entries if kept is None else {slot: entries[was] for slot, was in enumerate(kept)}
+
+
 def _leave(
     engine: Engine, slot: int, entries: dict[int, _Entry], *, asked: bool = True
 ) -> Iterator[Event]:
@@ -204,7 +211,7 @@ def _finished(
             evaluation_seconds=position.evaluation_seconds,
             resumed_steps=entry.resumed_steps,
             resumed_seconds=entry.resumed_seconds,
-            width=engine.width,
+            width=entry.width,
             **more,
         ),
         measurements=tuple(entry.standing.measurements),

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orchestrator.records import Trial, derive_seed
+from orchestrator.records import Trial, Value, derive_seed
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
@@ -25,7 +25,7 @@ from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
 from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
-from orchestrator.training.stacked_model import StackedModel
+from orchestrator.training.stacked_model import Computation, StackedModel
 from orchestrator.training.tenant import (
     Ahead,
     SlotNumbers,
@@ -45,6 +45,10 @@ the last bits differ."""
 SLOTS_AT_ONCE = 8
 """Number of slots that a CPU evaluates at once. With more, the activations between two layers would
 not fit into a cache. A rest is filled up to a power of two, so that few tapes serve any number."""
+
+MOST_COMPUTATIONS = 8
+_COMPUTATIONS: dict[Any, Computation] = {}
+"""Workload, and what else decides what a stack computes -> that, the latest last."""
 
 
 @contextmanager
@@ -71,7 +75,13 @@ class Stack(Engine):
         self._split = self._splits["train"]
         settings = sort(first.params, self._workload)
         self._cast = settings.modifiers.cast
-        self.model = StackedModel(self._fresh_model(first, settings), self._workload, width)
+        self._loss_numbers = numbers_among(settings.loss, first)
+        self._loss_shared = {
+            name: value for name, value in settings.loss.items() if name not in self._loss_numbers
+        }
+        self._checked: list[Mapping[str, Value]] = []
+        """Metaparameters of the loss that it has accepted."""
+        self.model = StackedModel(self._computation(first, settings), width)
         self._layout = self.model.layout
         weights = self.model.weights
         self._rule = make_rule(self._study.optimizer, settings.optimizer, self._layout)
@@ -83,14 +93,11 @@ class Stack(Engine):
         size = self._study.batch_size
         self._losses = weights.new_zeros(width, size)
         self._counts = torch.full_like(self._losses, 1 / size)
-        self._loss_numbers = numbers_among(settings.loss, first)
-        self._loss_shared = {
-            name: value for name, value in settings.loss.items() if name not in self._loss_numbers
-        }
         self.tenants: list[Tenant | None] = [None] * width
+        self._idle = 0.0
+        """Seconds that the steps of free slots have taken since the stack got its width."""
         self._at_once = max(1, INDICES_AT_ONCE // size)
-        self._draws_ahead = Ahead(self._draws, width, self._at_once)
-        self._numbers_ahead = Ahead(partial(moving_of, self._rule), width, self._at_once)
+        self._make_ahead()
 
     @_memory_told()
     @torch.no_grad()
@@ -125,6 +132,33 @@ class Stack(Engine):
         self.model.weights[slot] = 0
         self._forget_numbers()
 
+    def narrow(self) -> list[int] | None:
+        """The bits do not depend on the number of slots, except with convolutions, or on a GPU.
+        Another number of slots has to be recorded, which takes as long as some steps."""
+        occupied, model = self.occupied, self.model
+        width = max(len(occupied), LEAST_WIDTH)
+        if self._idle <= model.computation.recording_seconds or width == self.width:
+            return None
+        if self.ranks.device.type != "cpu" or model.computation.convolves is not False:
+            return None
+        free = [slot for slot, tenant in enumerate(self.tenants) if tenant is None]
+        kept = [*occupied, *free[: width - len(occupied)]]
+        rows = torch.tensor(kept)
+        model.narrow(rows)
+        self._state = {name: part.index_select(0, rows) for name, part in self._state.items()}
+        self._gradient, self._losses, self._counts = (
+            part.index_select(0, rows) for part in (self._gradient, self._losses, self._counts)
+        )
+        self._gradient_views = self._layout.views(self._gradient)
+        self._sums, self._initial = (
+            None if part is None else part.index_select(0, rows)
+            for part in (self._sums, self._initial)
+        )
+        self.tenants, self.width, self._idle = [self.tenants[slot] for slot in kept], width, 0.0
+        self._make_ahead()
+        self._forget_numbers()
+        return occupied
+
     @property
     def occupied(self) -> list[int]:
         return [slot for slot, tenant in enumerate(self.tenants) if tenant is not None]
@@ -156,6 +190,7 @@ class Stack(Engine):
         self.ranks.synchronise()
         spent = time.perf_counter() - began
         self.seconds, self.rate = self.seconds + spent, spent / steps
+        self._idle += spent * (1 - len(occupied) / self.width)
         for tenant in occupied:
             tenant.seconds += spent / len(occupied)
             tenant.since += steps
@@ -215,10 +250,11 @@ class Stack(Engine):
         once. They are equal if the number of slots changes the bits."""
         if self.ranks.device.type != "cpu":
             return self.width, self.width
-        if self.model.convolves is None:
+        computation = self.model.computation
+        if computation.convolves is None:
             self.model.metrics(weights[:1], slots[:1], batch)
         most = min(SLOTS_AT_ONCE, self.width)
-        return (1, 1) if self.model.convolves else (most, LEAST_WIDTH)
+        return (1, 1) if computation.convolves else (most, LEAST_WIDTH)
 
     def _weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
         """Returns the weights of these slots for an evaluation, one row per slot."""
@@ -267,6 +303,18 @@ class Stack(Engine):
             "ranks": [rank_state],
         }
 
+    def _computation(self, first: Trial, settings: Sorted) -> Computation:
+        """What this stack computes, as far as stacks before it have recorded it."""
+        modifiers, size = settings.modifiers, self._study.batch_size
+        of_loss = (*self._loss_numbers, repr(self._loss_shared))
+        kind = (modifiers.precision, modifiers.dropout, size, self.ranks.device, *of_loss)
+        known = _COMPUTATIONS.pop((id(self._workload), *kind), None)
+        computation = known or Computation(self._fresh_model(first, settings), self._workload)
+        _COMPUTATIONS[(id(self._workload), *kind)] = computation  # which keeps its workload
+        if len(_COMPUTATIONS) > MOST_COMPUTATIONS:
+            del _COMPUTATIONS[next(iter(_COMPUTATIONS))]
+        return computation
+
     def _fresh_model(self, trial: Trial, settings: Sorted) -> torch.nn.Module:
         model = fresh_model(self._workload, derive_seed(trial.seed, "init"), self.ranks.device)
         settings.modifiers.prepare(model)
@@ -277,11 +325,14 @@ class Stack(Engine):
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
+        if settings.loss in self._checked:
+            return
         loss: Function = self._workload.loss
         loss = partial(loss, **settings.loss)
         _, weights = losses_of_first(loss, model, self._split, self._cast)
         if weights is not None:
             raise ValueError("its losses have weights, or half precision")
+        self._checked = [*self._checked[-9:], settings.loss]
 
     def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]
@@ -323,6 +374,10 @@ class Stack(Engine):
             ],
             "steps": tenant.averaged,
         }
+
+    def _make_ahead(self) -> None:
+        self._draws_ahead = Ahead(self._draws, self.width, self._at_once)
+        self._numbers_ahead = Ahead(partial(moving_of, self._rule), self.width, self._at_once)
 
     def _draws(self, tenant: Tenant, steps: range) -> list[Tensor]:
         """Returns the indices, and seeds if the split is seeded, of a trial's batches: (steps,

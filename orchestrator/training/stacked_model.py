@@ -34,14 +34,13 @@ Numbers = Mapping[str, Tensor]
 CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.default}
 
 
-class StackedModel:
-    """The models of all slots. Each row of `weights` holds the trained weights of one slot. `fixed`
-    is name -> tensor of all slots, for buffers and for parameters that are not trained."""
+class Computation:
+    """What stacks of models of one kind compute, whatever weights are in them. Many stacks may
+    share it, so that its operations are recorded once."""
 
-    def __init__(self, model: nn.Module, workload: Workload, slots: int) -> None:
+    def __init__(self, model: nn.Module, workload: Workload) -> None:
         """`model` is the new model of a trial that trains alone."""
-        self.module, self._workload, self.slots = model, workload, slots
-        self.norms = ghost_norms(model)
+        self.module, self.norms = model, ghost_norms(model)
         # Dropout layers of probability 0 stay in evaluation mode. In training mode they would draw
         # random numbers, which `vmap` does not support.
         for module in model.modules():
@@ -50,74 +49,33 @@ class StackedModel:
         self._training = [module for module in model.modules() if module.training]
         named = dict(model.named_parameters())
         self.names = [name for name, parameter in named.items() if parameter.requires_grad]
-        first = named[self.names[0]]
-        self.device, self.dtype = first.device, first.dtype
-        self.layout = Layout([named[name].shape for name in self.names], self.device)
-        self.weights = first.new_zeros(slots, self.layout.width).detach()
-        self._views = self.layout.views(self.weights)
         self.fixed = {
-            name: tensor.detach().new_zeros(slots, *tensor.shape)
+            name: tensor
             for name, tensor in [*named.items(), *model.named_buffers()]
             if name not in self.names
         }
+        """Buffers, and parameters that are not trained."""
         self._loss, self._metrics = Method(model, workload.loss), Method(model, workload.metrics)
         self._step: Taped | None = None
         self._evaluations: dict[tuple[str, ...], Taped] = {}
         self._metric_names: list[str] = []
-        self._statistics: list[Tensor] = []
-        self._ghosts = self.norms[0].total_ghosts or 1 if self.norms else 1
-        tracking = [
-            (name, module)
-            for name, module in model.named_modules()
-            if isinstance(module, GhostBatchNorm) and module.track_running_stats
-        ]
-        buffers = {name.rpartition(".")[::2]: tensor for name, tensor in self.fixed.items()}
-        parts = ("running_mean", "running_var")
-        self._running = [buffers[name, part] for name, _ in tracking for part in parts]
-        self._momenta = [norm.momentum for _, norm in tracking for _ in parts]
-        counts = (buffers.get((name, "num_batches_tracked")) for name, _ in tracking)
-        self._counts = [count for count in counts if count is not None]
-
-    @torch.no_grad()
-    def put(self, slot: int, model: nn.Module) -> None:
-        """Copies the weights and buffers of `model` into a slot."""
-        for ours, theirs in self._pairs(slot, model):
-            ours.copy_(theirs)
-
-    @torch.no_grad()
-    def take(self, slot: int, model: nn.Module) -> None:
-        """Copies the weights and buffers of a slot into `model`."""
-        for ours, theirs in self._pairs(slot, model):
-            theirs.copy_(ours)
-
-    def _pairs(self, slot: int, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
-        named = dict([*model.named_parameters(), *model.named_buffers()])
-        ours = [*self.layout.views(self.weights[slot]), *(t[slot] for t in self.fixed.values())]
-        return zip(ours, (named[name] for name in [*self.names, *self.fixed]), strict=True)
 
     def gradients(
-        self,
-        batch: Batch,
-        settings: Numbers,
-        shared: Mapping[str, Any],
-        counts: Tensor,
-        into: Sequence[Tensor],
-    ) -> Tensor:
-        """Returns the losses (slots, examples) of each slot's batch, and writes the gradients to
-        `into`, which are views of rows. `settings` are metaparameters of the loss with a number per
-        slot; `shared` are those that are equal in all slots. `counts` are the weights of the losses
-        in the gradient. Batch norms leave their statistics to `commit`."""
-        parts = [tensor for _, tensor in leaves(batch)]
+        self, inputs: list[Tensor], like: Batch, settings: Numbers, shared: Mapping[str, Any]
+    ) -> list[Tensor]:
+        """Returns the losses, the gradient of each parameter and the sums of each batch norm."""
         if self._step is None:
-            like, names = mapped(lambda _: None, batch), tuple(settings)
+            like, names = mapped(lambda _: None, like), tuple(settings)
             self._step = Taped(lambda given: self._compute_gradients(given, like, names, shared))
-        inputs = [*self._views, *self.fixed.values(), counts, *settings.values(), *parts]
-        losses, *others = self._step(inputs)
-        count = len(self.names)
-        with torch.no_grad():
-            torch._foreach_copy_(list(into), others[:count])
-        self._statistics = others[count:]
-        return losses
+        return self._step(inputs)
+
+    def metrics(self, inputs: list[Tensor], like: Batch) -> dict[str, Tensor]:
+        places = tuple(place for place, _ in leaves(like))
+        if places not in self._evaluations:
+            like = mapped(lambda _: None, like)
+            self._evaluations[places] = Taped(lambda given: self._compute_metrics(given, like))
+        values = self._evaluations[places](inputs)
+        return dict(zip(self._metric_names, values, strict=True))
 
     def _compute_gradients(
         self, inputs: list[Tensor], like: Batch, settings: Sequence[str], shared: Mapping[str, Any]
@@ -149,36 +107,6 @@ class StackedModel:
         gradients = torch.autograd.grad(total, weights)
         return [losses.detach(), *gradients, *(sums.detach() for sums in statistics)]
 
-    @torch.no_grad()
-    def commit(self) -> None:
-        """Moves the running statistics of batch norms, as `ghost_batch_norm.commit` does."""
-        if not self._statistics:
-            return
-        torch._foreach_mul_(self._running, [1 - momentum for momentum in self._momenta])
-        sums = [row for of_norm in self._statistics for row in of_norm.unbind(1)]
-        shares = [momentum / self._ghosts for momentum in self._momenta]
-        torch._foreach_add_(self._running, torch._foreach_mul(sums, shares))
-        torch._foreach_add_(self._counts, 1)
-
-    @property
-    def convolves(self) -> bool | None:
-        """Whether metrics use convolutions; None if nothing was evaluated yet. On a CPU, the
-        algorithm of a convolution depends on the number of models, and the last bits differ."""
-        seen = [taped.operations for taped in self._evaluations.values()]
-        return bool(CONVOLUTIONS & set().union(*seen)) if seen else None
-
-    @torch.no_grad()
-    def metrics(self, weights: Tensor, slots: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Returns each metric of the given slots for the examples of one batch: (slots, examples,
-        ...). `weights` are the rows of these slots, and `slots` their numbers."""
-        places, parts = zip(*leaves(batch), strict=True)
-        if places not in self._evaluations:
-            like = mapped(lambda _: None, batch)
-            self._evaluations[places] = Taped(lambda given: self._compute_metrics(given, like))
-        fixed = [tensor.index_select(0, slots) for tensor in self.fixed.values()]
-        values = self._evaluations[places]([*self.layout.views(weights), *fixed, *parts])
-        return dict(zip(self._metric_names, values, strict=True))
-
     def _compute_metrics(self, inputs: list[Tensor], like: Batch) -> list[Tensor]:
         given = iter(inputs)
         weights = [next(given) for _ in self.names]
@@ -198,6 +126,119 @@ class StackedModel:
     def _prepare(self, *, training: bool) -> None:
         for module in self._training:
             module.training = training
+
+    @property
+    def convolves(self) -> bool | None:
+        """Whether metrics use convolutions; None if nothing was evaluated yet. On a CPU, the
+        algorithm of a convolution depends on the number of models, and the last bits differ."""
+        seen = [taped.operations for taped in self._evaluations.values()]
+        return bool(CONVOLUTIONS & set().union(*seen)) if seen else None
+
+    @property
+    def recording_seconds(self) -> float:
+        """How long it took to record the operations of a step."""
+        return 0.0 if self._step is None else self._step.seconds
+
+
+class StackedModel:
+    """The models of all slots. Each row of `weights` holds the trained weights of one slot. `fixed`
+    is name -> tensor of all slots, for buffers and for parameters that are not trained."""
+
+    def __init__(self, computation: Computation, slots: int) -> None:
+        self.computation, self.names = computation, computation.names
+        self.module, model = computation.module, computation.module
+        named = dict(model.named_parameters())
+        first = named[self.names[0]]
+        self.device, self.dtype = first.device, first.dtype
+        self.layout = Layout([named[name].shape for name in self.names], self.device)
+        self.weights = first.new_zeros(slots, self.layout.width).detach()
+        self.fixed = {
+            name: tensor.detach().new_zeros(slots, *tensor.shape)
+            for name, tensor in computation.fixed.items()
+        }
+        self._statistics: list[Tensor] = []
+        norms = computation.norms
+        self._ghosts = norms[0].total_ghosts or 1 if norms else 1
+        self._find_parts()
+
+    def _find_parts(self) -> None:
+        """Looks up the parts of `weights` and `fixed` that steps read and change."""
+        self._views = self.layout.views(self.weights)
+        tracking = [
+            (name, module)
+            for name, module in self.module.named_modules()
+            if isinstance(module, GhostBatchNorm) and module.track_running_stats
+        ]
+        buffers = {name.rpartition(".")[::2]: tensor for name, tensor in self.fixed.items()}
+        parts = ("running_mean", "running_var")
+        self._running = [buffers[name, part] for name, _ in tracking for part in parts]
+        self._momenta = [norm.momentum for _, norm in tracking for _ in parts]
+        counts = (buffers.get((name, "num_batches_tracked")) for name, _ in tracking)
+        self._counts = [count for count in counts if count is not None]
+
+    def narrow(self, rows: Tensor) -> None:
+        """Keeps the slots of these numbers, in this order."""
+        self.slots, self.weights = len(rows), self.weights.index_select(0, rows)
+        self.fixed = {name: part.index_select(0, rows) for name, part in self.fixed.items()}
+        self._find_parts()
+
+    @torch.no_grad()
+    def put(self, slot: int, model: nn.Module) -> None:
+        """Copies the weights and buffers of `model` into a slot."""
+        for ours, theirs in self._pairs(slot, model):
+            ours.copy_(theirs)
+
+    @torch.no_grad()
+    def take(self, slot: int, model: nn.Module) -> None:
+        """Copies the weights and buffers of a slot into `model`."""
+        for ours, theirs in self._pairs(slot, model):
+            theirs.copy_(ours)
+
+    def _pairs(self, slot: int, model: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+        named = dict([*model.named_parameters(), *model.named_buffers()])
+        ours = [*self.layout.views(self.weights[slot]), *(t[slot] for t in self.fixed.values())]
+        return zip(ours, (named[name] for name in [*self.names, *self.fixed]), strict=True)
+
+    def gradients(
+        self,
+        batch: Batch,
+        settings: Numbers,
+        shared: Mapping[str, Any],
+        counts: Tensor,
+        into: Sequence[Tensor],
+    ) -> Tensor:
+        """Returns the losses (slots, examples) of each slot's batch, and writes the gradients to
+        `into`, which are views of rows. `settings` are metaparameters of the loss with a number per
+        slot; `shared` are those that are equal in all slots. `counts` are the weights of the losses
+        in the gradient. Batch norms leave their statistics to `commit`."""
+        parts = [tensor for _, tensor in leaves(batch)]
+        inputs = [*self._views, *self.fixed.values(), counts, *settings.values(), *parts]
+        losses, *others = self.computation.gradients(inputs, batch, settings, shared)
+        count = len(self.names)
+        with torch.no_grad():
+            torch._foreach_copy_(list(into), others[:count])
+        self._statistics = others[count:]
+        return losses
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Moves the running statistics of batch norms, as `ghost_batch_norm.commit` does."""
+        if not self._statistics:
+            return
+        torch._foreach_mul_(self._running, [1 - momentum for momentum in self._momenta])
+        sums = [row for of_norm in self._statistics for row in of_norm.unbind(1)]
+        shares = [momentum / self._ghosts for momentum in self._momenta]
+        torch._foreach_add_(self._running, torch._foreach_mul(sums, shares))
+        torch._foreach_add_(self._counts, 1)
+
+    @torch.no_grad()
+    def metrics(self, weights: Tensor, slots: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Returns each metric of the given slots for the examples of one batch: (slots, examples,
+        ...). `weights` are the rows of these slots, and `slots` their numbers."""
+        parts = [tensor for _, tensor in leaves(batch)]
+        fixed = [tensor.index_select(0, slots) for tensor in self.fixed.values()]
+        inputs = [*self.layout.views(weights), *fixed, *parts]
+        return self.computation.metrics(inputs, batch)
 
 
 class Method(nn.Module):

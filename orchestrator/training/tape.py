@@ -8,6 +8,7 @@ transposed afterwards.
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,13 +39,16 @@ class Taped:
         self._tapes: dict[Any, Function] = {}
         self.operations: set[Any] = set()
         """All operations that were recorded."""
+        self.seconds = 0.0
+        """How long the last recording took."""
 
     def __call__(self, inputs: Tensors) -> Tensors:
         key = tuple((tensor.shape, tensor.stride(), tensor.dtype) for tensor in inputs)
         if key not in self._tapes:
             # What the function does with its first shapes, it does with others: one proof suffices.
-            proven = bool(self._tapes)
+            proven, began = bool(self._tapes), time.perf_counter()
             self._tapes[key] = record(self._function, inputs, self.operations, proven=proven)
+            self.seconds = time.perf_counter() - began
         return self._tapes[key](inputs)
 
 
