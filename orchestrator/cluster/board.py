@@ -68,6 +68,10 @@ def open_board() -> Any:
     return actor.remote()
 
 
+LOOK_SECONDS = 0.05
+"""Time between two looks at what has arrived."""
+
+
 class Listener:
     """The messages of the board that have arrived. Reading them never waits."""
 
@@ -75,8 +79,13 @@ class Listener:
         self._board = board
         self._known: dict[str, Bounds] = {}
         self._coming = board.after.remote(0)
+        self._looked = 0.0
 
     def bounds(self, study: str) -> Bounds | None:
+        # The trials of a stack ask one after another, and looking takes as long as some steps.
+        if (now := time.monotonic()) < self._looked + LOOK_SECONDS:
+            return self._known.get(study)
+        self._looked = now
         while self._coming is not None and ray.wait([self._coming], timeout=0)[0]:
             try:
                 count, news = ray.get(self._coming)
