@@ -10,12 +10,16 @@ has taken its first step and its first measurement; that is once per study, and 
 Then every workload that there is, on small copies of its data, at batch sizes from 1 to 256: the
 time of a trial where `resources.stack: auto` has chosen how many train together, beside alone.
 
+Then the last trials of a stack: the time of a step with 50 trials in 50 slots, with one of them
+left, and after the stack has given up free slots, for as many trials as slots.
+
 Bounds: at the best width, at least 5, 4 and 3 times as many as alone at batch sizes 1, 8 and 32;
 no workload takes more than 1.05 times as long as alone.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import subprocess
 import sys
@@ -64,6 +68,8 @@ class Sizes:
     workloads: tuple[str, ...]
     batch_sizes: tuple[int, ...]
     """Of each workload."""
+    narrower: tuple[int, ...] = (50, 32, 8, 2)
+    narrow_at: tuple[int, ...] = (1, 64, 256, 1024)
 
 
 FULL = Sizes(
@@ -76,7 +82,14 @@ FULL = Sizes(
     batch_sizes=(1, 4, 16, 64, 256),
 )
 SMOKE = Sizes(
-    widths=(2,), steps=5, alone=1, rounds=1, workloads=("mnist/simple_cnn_tiny",), batch_sizes=(4,)
+    widths=(2,),
+    steps=5,
+    alone=1,
+    rounds=1,
+    workloads=("mnist/simple_cnn_tiny",),
+    batch_sizes=(4,),
+    narrower=(3, 2),
+    narrow_at=(4,),
 )
 
 
@@ -173,6 +186,43 @@ def compare(batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
     return results
 
 
+def narrowed(batch_size: int, widths: Sequence[int]) -> dict[str, Any]:
+    """Seconds per step of the widest stack, full and with one trial, and of narrower ones."""
+    trials = trials_of(study_of(batch_size, 1000), widths[0])
+
+    def stack() -> Stack:
+        engine = Stack(trials[0], Ranks(), widths[0])
+        for slot, trial in enumerate(trials):
+            engine.put(slot, trial)
+        engine.advance(2)
+        engine.measure({slot: Standing(trials[0].study) for slot in range(widths[0])})
+        return engine
+
+    def step(engine: Stack) -> float:
+        engine.advance(2)
+        began = time.perf_counter()
+        engine.advance(10)
+        return (time.perf_counter() - began) / 10
+
+    engine = stack()
+    full = step(engine)
+    for slot in range(1, widths[0]):
+        engine.clear(slot)
+    steps, waited, engine = {"full": full, "one left": step(engine)}, [], stack()
+    for width in widths[1:]:
+        for slot in engine.occupied[width:]:
+            engine.clear(slot)
+        # As if the free slots had cost enough.
+        began, engine._idle = time.perf_counter(), math.inf
+        engine.narrow()
+        engine.advance(1)
+        waited.append(time.perf_counter() - began)
+        steps[str(engine.width)] = step(engine)
+    print(f"{batch_size:>6}" + "".join(f"{1000 * one:>10.2f}" for one in steps.values()), end="")
+    print(f"{1000 * statistics.median(waited):>10.0f}")
+    return {"batch_size": batch_size, "seconds": steps, "narrowing_seconds": waited}
+
+
 def compare_all(sizes: Sizes) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
@@ -221,6 +271,10 @@ def main() -> int:
         size: max(result["ratio"] for result in results if result["batch_size"] == size)
         for size in BOUNDS
     }
+    print("a step in ms, by trials and slots; last, what it takes to give slots up")
+    columns = ("full", "one left", *sizes.narrower[1:], "narrower")
+    print(f"{'batch':>6}" + "".join(f"{column:>10}" for column in columns))
+    last_trials = [narrowed(size, sizes.narrower) for size in sizes.narrow_at]
     print(f"{'workload':<36}{'batch':>6}{'width':>6}{'steps':>7}{'time':>8}")
     everywhere = compare_all(sizes)
     slowest = max(case["time_ratio"] for case in everywhere)
@@ -230,6 +284,7 @@ def main() -> int:
         "bounds": BOUNDS,
         "best": best,
         "cases": results,
+        "last_trials": last_trials,
         "everywhere": everywhere,
         "slowest": slowest,
     }

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Look, visits
 from conftest import assert_refused, make_trial, orchestrate, refused, train_all, wait_for
+from plotly.subplots import make_subplots
 from test_frontier import write_run
 
 from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
@@ -34,6 +35,7 @@ from orchestrator.report import Panel, Settings, Source, gathering, panels_of, w
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Tried
+from orchestrator.report.drawing import Drawing
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
@@ -155,6 +157,24 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
     assert list(missing.x) == [UNREACHED.batch_size]
     assert 1024 < missing.y[0] <= 10 ** figure.layout.yaxis.range[1]
     assert "the goal was not reached<br>trials: 20 reached" in missing.hovertext[0]
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (3, 3), (4, 3), (7, 3)])
+def test_panels_lie_as_those_of_plotly(count: int, columns: int) -> None:
+    rows, gaps = math.ceil(count / columns), (0.08, 0.1)
+    titles = [f"panel {number}" for number in range(count)]
+    ours = Drawing(titles, columns=columns, gaps=gaps, one_y=rows == 1).as_plotly().layout
+    theirs = make_subplots(
+        rows, columns, horizontal_spacing=gaps[0], vertical_spacing=gaps[1],
+        subplot_titles=titles, shared_yaxes=rows == 1,
+    ).layout  # fmt: skip
+    for number in range(1, count + 1):
+        for axis in (f"xaxis{number}", f"yaxis{number}"):
+            assert ours[axis].domain == pytest.approx(theirs[axis].domain)
+            for part in ("anchor", "matches", "showticklabels"):
+                assert ours[axis][part] == theirs[axis][part]
+    for mine, other in zip(ours.annotations, theirs.annotations, strict=True):
+        assert (mine.text, mine.x, mine.y) == (other.text, *map(pytest.approx, (other.x, other.y)))
 
 
 def test_each_curve_has_its_perfect_line() -> None:

@@ -84,3 +84,22 @@ REFUSED: dict[str, tuple[Function, str]] = {
 def test_what_would_not_be_the_same_again_is_refused(function: Function, reason: str) -> None:
     with pytest.raises(Unrepeatable, match=reason):
         record(function, [numbers(3)])
+
+
+def test_a_recording_that_fails_tells_no_operations() -> None:
+    """What a stack may do depends on them, and stacks share what they have recorded."""
+    few = True
+
+    def function(inputs: list[Tensor]) -> list[Tensor]:
+        doubled = inputs[0] * 2
+        if few:
+            raise RuntimeError("not enough memory")
+        return [doubled.exp()]
+
+    taped = Taped(function)
+    with pytest.raises(RuntimeError, match="memory"):
+        taped([numbers(3)])
+    assert not taped.operations
+    few = False
+    assert torch.equal(taped([numbers(3)])[0], (numbers(3) * 2).exp())
+    assert torch.ops.aten.exp.default in taped.operations

@@ -1,5 +1,5 @@
-"""Figures in plotly's words, as plain dictionaries. Its own objects check every value, which takes
-most of the time of a page, so they are made for notebooks and images only."""
+"""Figures in plotly's words, as plain dictionaries. plotly's own objects check every value, which
+takes as long as half of a page, so they are made for notebooks and images only."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from orchestrator.results.purpose import finite
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -21,15 +23,17 @@ class Drawing:
         self,
         titles: Sequence[str] = ("",),
         *,
-        rows: int = 1,
+        columns: int = 0,
         gaps: tuple[float, float] = (0.0, 0.0),
         one_y: bool = False,
     ) -> None:
-        """`titles`: of the panels. `gaps`: between columns and between rows, as shares of the
-        figure. `one_y`: all panels have the vertical axis of the first."""
+        """`titles`: of the panels. `columns`: panels in a row; 0: all of them. `gaps`: between
+        columns and between rows, as shares of the figure. `one_y`: all panels have the vertical
+        axis of the first."""
         self.data: list[Trace] = []
         self.layout: dict[str, Any] = {}
-        columns = math.ceil(len(titles) / rows)
+        columns = columns or len(titles)
+        rows = math.ceil(len(titles) / columns)
         width, height = (
             (1 - gap * (count - 1)) / count
             for gap, count in zip(gaps, (columns, rows), strict=True)
@@ -39,7 +43,8 @@ class Drawing:
             left, top = column * (width + gaps[0]), 1 - row * (height + gaps[1])
             x, y = _names(panel)
             self.layout[f"xaxis{x[1:]}"] = {"anchor": y, "domain": [left, left + width]}
-            self.layout[f"yaxis{y[1:]}"] = {"anchor": x, "domain": [top - height, top]}
+            bottom = max(top - height, 0.0)  # rounding may lead below
+            self.layout[f"yaxis{y[1:]}"] = {"anchor": x, "domain": [bottom, top]}
             if one_y and panel:
                 self.layout[f"yaxis{y[1:]}"] |= {"matches": "y", "showticklabels": False}
             if title:
@@ -76,7 +81,7 @@ class Drawing:
         try:
             return json.dumps(figure, allow_nan=False, separators=(",", ":"))
         except ValueError:
-            return json.dumps(_finite(figure), separators=(",", ":"))
+            return json.dumps(finite(figure), separators=(",", ":"))
 
     def as_plotly(self) -> go.Figure:
         """plotly's own figure, which refuses what it does not know."""
@@ -97,11 +102,3 @@ def _update(of: dict[str, Any], look: Mapping[str, Any]) -> None:
             _update(of.setdefault(key, {}), value)
         else:
             of[key] = value
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [*map(_finite, value)]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

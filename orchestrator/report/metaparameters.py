@@ -139,7 +139,7 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
     across = min(3, len(found))
     down = math.ceil(len(found) / across)
     gaps = (0.24 / across, 0.32 / down)
-    figure = Drawing([safe(name) for name in found], rows=down, gaps=gaps)
+    figure = Drawing([safe(name) for name in found], columns=across, gaps=gaps)
     height = 110 + PANEL_HEIGHT * down
     styled(figure, "", "", height=height)
     figure.style(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})

@@ -132,6 +132,8 @@ class Stack(Engine):
         self.model.weights[slot] = 0
         self._forget_numbers()
 
+    @_memory_told()
+    @torch.no_grad()
     def narrow(self) -> list[int] | None:
         """The bits do not depend on the number of slots, except with convolutions, or on a GPU.
         Another number of slots has to be recorded, which takes as long as some steps."""
@@ -308,9 +310,11 @@ class Stack(Engine):
         modifiers, size = settings.modifiers, self._study.batch_size
         of_loss = (*self._loss_numbers, repr(self._loss_shared))
         kind = (modifiers.precision, modifiers.dropout, size, self.ranks.device, *of_loss)
-        known = _COMPUTATIONS.pop((id(self._workload), *kind), None)
-        computation = known or Computation(self._fresh_model(first, settings), self._workload)
-        _COMPUTATIONS[(id(self._workload), *kind)] = computation  # which keeps its workload
+        key = (id(self._workload), *kind)  # a computation keeps its workload, and so the number
+        computation = _COMPUTATIONS.pop(key, None)
+        if computation is None:
+            computation = Computation(self._fresh_model(first, settings), self._workload)
+        _COMPUTATIONS[key] = computation
         if len(_COMPUTATIONS) > MOST_COMPUTATIONS:
             del _COMPUTATIONS[next(iter(_COMPUTATIONS))]
         return computation

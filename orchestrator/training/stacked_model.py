@@ -131,8 +131,8 @@ class Computation:
     def convolves(self) -> bool | None:
         """Whether metrics use convolutions; None if nothing was evaluated yet. On a CPU, the
         algorithm of a convolution depends on the number of models, and the last bits differ."""
-        seen = [taped.operations for taped in self._evaluations.values()]
-        return bool(CONVOLUTIONS & set().union(*seen)) if seen else None
+        seen = {each for taped in self._evaluations.values() for each in taped.operations}
+        return bool(CONVOLUTIONS & seen) if seen else None
 
     @property
     def recording_seconds(self) -> float:
@@ -146,8 +146,8 @@ class StackedModel:
 
     def __init__(self, computation: Computation, slots: int) -> None:
         self.computation, self.names = computation, computation.names
-        self.module, model = computation.module, computation.module
-        named = dict(model.named_parameters())
+        self.module = computation.module
+        named = dict(self.module.named_parameters())
         first = named[self.names[0]]
         self.device, self.dtype = first.device, first.dtype
         self.layout = Layout([named[name].shape for name in self.names], self.device)
@@ -178,7 +178,7 @@ class StackedModel:
 
     def narrow(self, rows: Tensor) -> None:
         """Keeps the slots of these numbers, in this order."""
-        self.slots, self.weights = len(rows), self.weights.index_select(0, rows)
+        self.weights = self.weights.index_select(0, rows)
         self.fixed = {name: part.index_select(0, rows) for name, part in self.fixed.items()}
         self._find_parts()
 

@@ -47,7 +47,9 @@ class Taped:
         if key not in self._tapes:
             # What the function does with its first shapes, it does with others: one proof suffices.
             proven, began = bool(self._tapes), time.perf_counter()
-            self._tapes[key] = record(self._function, inputs, self.operations, proven=proven)
+            operations: set[Any] = set()
+            self._tapes[key] = record(self._function, inputs, operations, proven=proven)
+            self.operations |= operations  # of a recording that failed, not all are known
             self.seconds = time.perf_counter() - began
         return self._tapes[key](inputs)
 
