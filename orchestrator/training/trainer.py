@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -32,13 +32,15 @@ GUARDED_STEPS = 3
 """Number of steps after which all memory of a step has been allocated once: weights, gradients, the
 optimizer's state and temporary tensors. Up to then, ranks agree on whether memory ran out."""
 
-MANY_STEPS = 20_000
-"""Budget from which on it pays to load a library for symbols, which takes more than a second. torch
-wants it where it is given the gradient of the losses, which is the fastest way."""
+MANY_STEPS = 10_000
+"""Steps of a process from which on it pays to load a library for symbols, which takes more than a
+second. torch wants it where it is given the gradient of the losses, which is the fastest way."""
 
 
 class Trainer:
     """A trial in training, alone: its model, optimizer, schedule and position."""
+
+    _steps_of_process: ClassVar[int] = 0
 
     def __init__(
         self,
@@ -79,7 +81,10 @@ class Trainer:
             if self._modifiers.ema_decay is None
             else Average(self.parameters, self._modifiers.ema_decay)
         )
-        self._few_steps = study.budget_steps < MANY_STEPS
+        self._few_steps = self._steps_of_process + study.budget_steps < MANY_STEPS
+        if not self._few_steps:
+            # The library is loaded here, outside of the steps, whose seconds are measured.
+            torch.zeros(1, requires_grad=True).backward(torch.ones(1))  # type: ignore[no-untyped-call]
         self._initial = (
             [p.detach().clone() for p in self.parameters] if study.extras.distance else None
         )
@@ -150,6 +155,7 @@ class Trainer:
         took = torch.tensor(time.perf_counter() - began - self._untimed, dtype=torch.float64)
         spent = float(self._ranks.maximum(took.to(self._ranks.device)))
         self._since += until - self.step
+        Trainer._steps_of_process += until - self.step
         self.rate = spent / (until - self.step)
         self.step, self.seconds = until, self.seconds + spent
 
