@@ -13,7 +13,7 @@ from orchestrator.analysis.estimates import reach_of
 from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of
 from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
 from orchestrator.results import FrontierRow, column_of
-from orchestrator.results.counting import stopped_early
+from orchestrator.results.counting import next_possible
 
 EFFECTIVE = "effective learning rate"
 """The learning rate over 1 - momentum: the total distance by which a gradient moves the weights."""
@@ -125,10 +125,9 @@ def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[O
         of_option = [row for row in rows if row[column] == option]
         reached = [r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None]
         steps = min(reached, default=math.inf)
-        ended_early = [r for r in of_option if stopped_early(study, r)]
-        sooner = any(
-            study.following(r["steps"]) <= steps for r in ended_early if r["steps_to_goal"] is None
-        )
+        upcoming = [next_possible(study, r) for r in of_option if r["steps_to_goal"] is None]
+        sooner = any(step is not None and step <= steps for step in upcoming)
+        ended_early = any(next_possible(study, r) is not None for r in of_option)
         values = [r["best"] for r in of_option if math.isfinite(r["best"])]
         found.append(
             OptionPoint(

@@ -109,6 +109,8 @@ def _changed(key: str, old: Any, new: Any) -> str:
 
 def _of_budget(old: Study, new: Study) -> Iterator[str]:
     """Reasons why trials of the old budget can't be compared with trials of the new one."""
+    if old.cooldown is not None and (old.budget_steps, old.goals) != (new.budget_steps, new.goals):
+        yield "budget and goals: they decide where cooldowns begin"
     if old.budget_steps == new.budget_steps:
         return
     steps = f"budget: {old.budget_steps:,} steps in the run, {new.budget_steps:,} in the sweep"
@@ -202,7 +204,7 @@ def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:
     """Whether a trial of its study could have ended like this."""
     study, outcome = trained.trial.study, trained.outcome
     # A program may end by itself before its budget, which can't be raised.
-    if outcome.status == "failed" or study.program is not None:
+    if outcome.status == "failed" or study.program is not None or study.cooldown is not None:
         return True
     at_the_end = outcome.status == "exhausted" or (
         outcome.status == "reached" and not study.stop_at_goal

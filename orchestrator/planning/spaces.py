@@ -42,6 +42,9 @@ optimizer's search space supplies those that the recipe does not name."""
 
 AT = "at_batch_size"
 
+COOLDOWN = "cooldown"
+"""The key of a recipe's `schedule` that is no metaparameter."""
+
 SQRT, DECAY = {"rule": "sqrt"}, {"rule": "one_minus_linear"}
 
 KEPT: dict[str, dict[str, dict[str, Any]]] = {
@@ -75,15 +78,16 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
                     code="not-together",
                 )
             space, given = {}, given[ONLY]
-        others = {"rules": _entries_of(recipe.rules), "schedule": recipe.schedule}
+        schedule = {name: entry for name, entry in recipe.schedule.items() if name != COOLDOWN}
+        others = {"rules": _entries_of(recipe.rules), "schedule": schedule}
         for key, entries in others.items():
             if twice := sorted(given.keys() & entries.keys()):
                 raise BadInput(
                     f"{twice[0]!r} is in both space and {key}. Remove one.", code="given-twice"
                 )
-        for setting in recipe.schedule:
+        for setting in schedule:
             if setting not in SCHEDULE_SETTINGS:
-                raise unknown("setting of schedule:", setting, SCHEDULE_SETTINGS)
+                raise unknown("setting of schedule:", setting, {*SCHEDULE_SETTINGS, COOLDOWN})
         for key, entries in {"space": given, **others}.items():
             space |= space_from(entries, key)
         check_conditions(space)

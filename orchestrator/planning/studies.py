@@ -12,11 +12,12 @@ from pydantic import ValidationError
 
 from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
+from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.programs import of_programs, refuse_with_program
 from orchestrator.planning.rehearsal import rehearse_all
-from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
+from orchestrator.planning.spaces import COOLDOWN, ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
@@ -121,6 +122,7 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
             else of_class(sweep, name, load_workload(name), data_dir)
         )
         for study in studies_of(sweep, name, asked):
+            refuse_uncoolable(study)
             studies.append(with_more(study, sweep.more))
             trials += studies[-1].trials + studies[-1].most_repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
@@ -214,6 +216,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             train_size=train_size,
             goals=tuple(map(Goal.parse, asked.goals)),
             program=program,
+            cooldown=cooldown_of(recipe),
             inherit=budget.inherit,
             budget_steps=(steps := budget.in_steps(batches, train_size)),
             grid=asked.grid(batches.first, steps),
@@ -230,7 +233,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             repeats=sweep.repeats if program is None or has_seed(program) else 0,
             repeat_best=sweep.repeat_best,
             stop_at_goal=sweep.stop.at_goal,
-            repeats_stay=sweep.stop.repeats_stay,
+            repeats_stay=sweep.stop.repeats_stay and COOLDOWN not in recipe.schedule,
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),

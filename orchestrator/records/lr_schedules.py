@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown, wrong_value
+from orchestrator.records.cooldown import Cooldown
 
 Factor = Callable[[int], float]
 """Function from the step (0 is the first update) to the factor on the learning rate."""
@@ -178,6 +179,23 @@ def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> 
         steps_per_epoch=None if size is None else size / first,
     )
     return lambda step: batches.stage(step).factor * factor(batches.examples(step) / first)
+
+
+def cooled(trunk: Factor | None, cooldown: Cooldown, start: int) -> Factor:
+    """Returns the factor for each step of a cooldown that begins at step `start` of a training with
+    the factor `trunk`."""
+    shape, length = DECAYS[cooldown.shape], cooldown.length(start)
+    settings = {**shape.defaults, **({} if cooldown.power is None else {"power": cooldown.power})}
+
+    def factor(step: int) -> float:
+        left = shape.at(min(max(step - start, 0) / length, 1.0), settings)
+        before = 1.0 if trunk is None else trunk(step)
+        return before * (cooldown.end_factor + (1 - cooldown.end_factor) * left)
+
+    return factor
+
+
+COOLDOWN_SHAPES = ("linear", "cosine", "polynomial")
 
 
 def warmup_of(study: Study, params: Mapping[str, Value]) -> float:

@@ -22,8 +22,7 @@ class Standing:
         self._held = [Watch(goal=goal.held) for goal in study.goals]
         self.status: Status | None = None
         """The status with which the measurements end the trial; None if it goes on."""
-        self.upcoming = study.start_step
-        """Step of the next measurement."""
+        self._upcoming = study.start_step
         self.staying = False
         """Whether the trial trains on to see whether a goal holds that it has reached."""
         self._first: dict[str, float] = {}
@@ -43,7 +42,18 @@ class Standing:
             watch.met is not None and held.met is None and step < STAYS * watch.met
             for watch, held in zip(self._watches, self._held, strict=True)
         )
-        self.status, self.upcoming = self._status(metrics, step), self._study.following(step)
+        self.status, self._upcoming = self._status(metrics, step), self._study.following(step)
+
+    @property
+    def upcoming(self) -> int:
+        """Step of the next measurement."""
+        return self._upcoming
+
+    @property
+    def open_from(self) -> int | None:
+        """First step at which a trial that is cooled down may be measured next at the end of a
+        cooldown. None for other trials, and if there is no other cooldown."""
+        return None
 
     @property
     def all_reached(self) -> bool:
@@ -59,6 +69,10 @@ class Standing:
     def _after(self, metrics: Mapping[str, float], step: int) -> list[Watch]:
         of = self._study.examples
         return [each.after(step, metrics.get(each.goal.metric), of) for each in self._watches]
+
+    def named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """The names under which the results of an evaluation are kept."""
+        return metrics
 
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
         """Tells whether to evaluate test splits at this step: if a goal is passed here for the

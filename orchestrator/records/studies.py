@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
+from orchestrator.records.cooldown import Cooldown
 from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
 from orchestrator.records.programs import Program
@@ -164,6 +165,8 @@ class Study:
     divergence: Annotated[Divergence, COURSE, "stop.diverged"] = Divergence()
     batch_schedule: Annotated[BatchSchedule | None, COURSE] = None
     """The batch sizes along a training; None: the batch size is constant."""
+    cooldown: Annotated[Cooldown | None, COURSE] = None
+    """How trials are cooled down; None: they reach goals at their own learning rate."""
     start_step: Annotated[int, COURSE] = 0
     """Step at which trials begin. If it is above 0, they begin with the state that a trial of
     another study had at this step."""

@@ -111,6 +111,8 @@ class Trial:
             del document["study"]["program"]
         if self.study.extras.precision == "float32":  # nor another precision of evaluations
             del document["study"]["extras"]["precision"]
+        if self.study.cooldown is None:  # nor cooldowns
+            del document["study"]["cooldown"]
         text = json.dumps(document, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -148,7 +150,7 @@ class Outcome:
 
     status: Status
     steps: int
-    """Number of steps that were trained."""
+    """Number of steps that were trained, with those of all cooldowns."""
     seconds: float
     """Seconds spent training, without evaluation and start-up. Of a program: seconds from its first
     report to its last one."""
@@ -169,6 +171,9 @@ class Outcome:
     """Seconds of training and evaluation that were taken over from a checkpoint."""
     width: int = 1
     """Number of slots of the stack that trained the trial, whose seconds are its share."""
+    open_from: int | None = None
+    """First step at which the end of a cooldown might have been measured next. None for trials that
+    are not cooled down, and if there was no other cooldown."""
 
     @property
     def own_seconds(self) -> float:

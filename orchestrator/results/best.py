@@ -156,7 +156,7 @@ def reaches(
 ) -> tuple[bool, bool]:
     """Whether a study was trained for as long as was asked, and whether trials that stopped early
     may have come to a better value within that."""
-    stopped = counted.next_steps()
+    stopped = counted.next_steps(())
     if asked is not None and asked.unit == "seconds":
         rows = zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True)
         seconds = {index: float(took or 0) for index, took in rows if index in counted.places}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -21,10 +21,17 @@ STOPPED_EARLY = ("reached", "dominated", "paused")
 Unit = Literal["steps", "examples", "epochs", "seconds"]
 
 
-def stopped_early(study: Study, row: Mapping[str, Any]) -> bool:
-    """Whether a trial with this row ended before its budget although it was still training well.
-    Its measurements don't show what it would have done afterwards."""
-    return row["status"] in STOPPED_EARLY and study.following(row["steps"]) > row["steps"]
+def next_possible(study: Study, row: Mapping[str, Any]) -> int | None:
+    """The step at which a trial with this row would have been measured next, if it ended before its
+    budget although it was still training well. Its measurements don't show what it would have done
+    afterwards. None if it ended by itself."""
+    if row["status"] not in STOPPED_EARLY:
+        return None
+    if study.cooldown is not None:
+        at: int | None = row["open_from"]
+        return at
+    step = study.following(row["steps"])
+    return step if step > row["steps"] else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +92,8 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
         return True
     ends = [*zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)]
     statuses = Counter(status for status, _ in ends)
-    if any(steps < study.budget_steps for status, steps in ends if status == "exhausted"):
+    raised = any(steps < study.budget_steps for status, steps in ends if status == "exhausted")
+    if raised and study.cooldown is None:
         return False  # the budget has been raised since the trial ended
     asked = study if first is None else replace(study, trials=min(study.trials, first))
     if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):
@@ -105,6 +113,9 @@ class Counted:
         self._study = study
         self._steps: list[int] = trials["steps"].to_pylist()
         self._statuses: list[str] = trials["status"].to_pylist()
+        if study.cooldown is not None:
+            # It would end where the earliest cooldown ends that may still follow.
+            self._steps = [at or study.budget_steps for at in trials["open_from"].to_pylist()]
         published: list[str | None] = [None] * len(trials)
         if "archive_status" in trials.column_names:
             published = trials["archive_status"].to_pylist()
@@ -129,13 +140,18 @@ class Counted:
             begin, end = end, min(end + max(trials - counted, 0), len(indices))
         self.places = {index: self.places[index] for index in indices[:end]}
 
-    def next_steps(self) -> list[tuple[int, int]]:
-        """(step, index) of the next possible measurement of each trial that stopped early."""
+    def next_steps(self, crossed: Collection[int]) -> list[tuple[int, int]]:
+        """(step, index) of the next possible measurement of each trial that stopped early, except
+        those that have `crossed` the goal. One that is cooled down might have crossed it sooner."""
         found = []
         for index, place in self.places.items():
             status, steps = self._statuses[place], self._steps[place]
-            if stopped_early(self._study, {"status": status, "steps": steps}):
-                found.append((self._study.following(steps), index))
+            row = {"status": status, "steps": steps, "open_from": steps}
+            sooner = self._study.cooldown is not None and status != "reached"
+            if index in crossed and not sooner:
+                continue
+            if (step := next_possible(self._study, row)) is not None:
+                found.append((step, index))
         return found
 
 
@@ -148,6 +164,14 @@ def columns(measurements: pa.Table, metric: str) -> Columns:
     if metric not in measurements.column_names:
         return trial, step, np.full(len(trial), math.nan)
     return trial, step, numbers(measurements[metric])
+
+
+def at_ends(study: Study, measured_at: Columns) -> Columns:
+    """The measurements that count: of trials that are cooled down, those at the ends of cooldowns.
+    The trunk is measured at other steps, by metrics of other names."""
+    trial, step, value = measured_at
+    kept = ~np.isnan(value) if study.cooldown is not None else slice(None)
+    return trial[kept], step[kept], value[kept]
 
 
 def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -35,6 +35,7 @@ from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_ot
 from orchestrator.results.counting import (
     Counted,
     Within,
+    at_ends,
     columns,
     first_steps,
     has_finished,
@@ -250,7 +251,7 @@ def _row(
     measurements: pa.Table,
 ) -> FrontierRow:
     last = None if within is None else within.steps(study)
-    trial, step, value = columns(measurements, goal.metric)
+    trial, step, value = at_ends(study, columns(measurements, goal.metric))
     if last is not None:
         value = np.where(step <= last, value, math.nan)
     counted = Counted(study, trials)
@@ -267,8 +268,8 @@ def _row(
     # have reached it: at its next measurement, or where the run begins that it ended in.
     open_at = sorted(
         (found.begun.get(index, upcoming), index)
-        for upcoming, index in counted.next_steps()
-        if index not in crossed and (last is None or upcoming <= last)
+        for upcoming, index in counted.next_steps(crossed)
+        if last is None or upcoming <= last
     )
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at

@@ -20,9 +20,10 @@ def column_of(metaparameter: str) -> str:
 
 
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
-    """A table with a row per trial: `trial`, `status`, `counted`, `steps` trained, `steps_to_goal`
-    (null if it did not reach the goal), `best` value of the goal's metric (NaN if not measured),
-    and for each metaparameter the column `column_of` names."""
+    """A table with a row per trial: `trial`, `status`, `counted`, `steps` trained, `open_from` of
+    trials that are cooled down, `steps_to_goal` (null if it did not reach the goal), `best` value
+    of the goal's metric (NaN if not measured), and for each metaparameter the column `column_of`
+    names."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     counted = Counted(study, trials)
@@ -39,6 +40,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
             "status": trials["status"],
             "counted": arrow_of(np.array([index in counted.places for index in indices], bool)),
             "steps": trials["steps"],
+            "open_from": trials["open_from"],
             "steps_to_goal": arrow_of(
                 np.array([steps_to_goal.get(index, 0) for index in indices], np.int64),
                 np.array([index in steps_to_goal for index in indices], bool),
@@ -55,6 +57,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
 def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
     """The step by which `trials` of a study had passed all goals, whichever trial passed which."""
     goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
+    goes_on |= study.cooldown is not None
     if study.stop_at_goal and len(study.goals) == 1 and not goes_on:
         # A trial that reached its goal was not trained further.
         ends = zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)

@@ -28,6 +28,7 @@ from orchestrator.records import (
     StudyKey,
     unreadable,
 )
+from orchestrator.records.cooldown import Cooldown
 
 STUDIES = "studies.json"
 
@@ -191,6 +192,8 @@ def study_from(entry: Mapping[str, Any]) -> Study:
     if (schedule := entry.get("batch_schedule")) is not None:
         stages = tuple(Stage(**stage) for stage in schedule["stages"])
         parts["batch_schedule"] = BatchSchedule(stages)
+    if (cooldown := entry.get("cooldown")) is not None:
+        parts["cooldown"] = Cooldown(**cooldown)
     if (program := entry.get("program")) is not None:
         heard, command = Heard(**program["heard"]), tuple(program["command"])
         parts["program"] = Program(**{**program, "heard": heard, "command": command})

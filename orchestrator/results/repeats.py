@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import STAYS, Goal, Study, Value
-from orchestrator.results.counting import Columns, columns, reached, stopped_early
+from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
 
@@ -172,10 +172,11 @@ def _curves(
 def _draw(
     study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns, last: int | None
 ) -> Draw | None:
+    measured_at = at_ends(study, measured_at)
     first, step = reached(study, goal, measured_at).first, measured_at[1]
     if first is not None:
         return float(first), first - int(step[step < first].max(initial=0))
-    if stopped_early(study, row) and (last is None or study.following(row["steps"]) <= last):
+    if (upcoming := next_possible(study, row)) is not None and (last is None or upcoming <= last):
         return None
     return math.inf, 0
 

@@ -33,6 +33,7 @@ TRIALS = pa.schema(
         pa.field("micro_batch", pa.int64()),  # null: each rank's whole slice
         pa.field("memory", pa.int64()),  # peak of a rank, in bytes
         pa.field("width", pa.int32()),  # slots of its stack; null in older runs: 1
+        pa.field("open_from", pa.int64()),  # null unless a cooldown might have ended there
         pa.field("started", pa.float64()),  # seconds since the epoch
         pa.field("where", pa.string()),  # machine:process
         pa.field("error", pa.string()),
@@ -51,7 +52,7 @@ MEASUREMENTS = pa.schema(
 
 OF_OUTCOME = (
     "status", "steps", "seconds", "evaluation_seconds", "resumed_steps", "resumed_seconds",
-    "micro_batch", "memory", "width", "error",
+    "micro_batch", "memory", "width", "open_from", "error",
 )  # fmt: skip
 """The columns of trials that are fields of an outcome."""
 
@@ -82,7 +83,9 @@ def tables_of(group: Sequence[FinishedTrial]) -> tuple[pa.Table, pa.Table]:
     """The rows and the measurements of trials of one study: either trials of the search or
     repeats."""
     study, repeated = group[0].trial.study, group[0].trial.repeat > 0
-    measured = [measurement for finished in group for measurement in finished.measurements]
+    # The ends of cooldowns are measured in another order.
+    in_order = [sorted(finished.measurements, key=lambda m: m.step) for finished in group]
+    measured = [measurement for of_trial in in_order for measurement in of_trial]
     metrics = tuple(sorted({name for measurement in measured for name in measurement.metrics}))
     rows = {
         "trial": [finished.trial.index for finished in group],

@@ -4,9 +4,10 @@ that it ends could not have changed the answer.
 For each goal, a study has a ranking: the `keep` trials that passed the goal first, in the order
 (steps, index). The first of them is the winner. A trial that has not passed a goal yet can enter
 the ranking only by passing it before the last trial of the ranking did, and passing is observed
-only at a measurement. All trials of a study are measured at the same steps. So each trial is judged
-by the earliest step at which it may still pass: its next measurement, or, where a goal must hold
-and a run of measurements that pass has begun, the first step of that run.
+only at a measurement. So each trial is judged by the earliest step at which it may still pass: its
+next measurement, or, where a goal must hold and a run of measurements that pass has begun, the
+first step of that run. A trial that is cooled down is judged by the earliest end of a cooldown that
+may still follow, which may come before ends that were measured.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, TrialKey, Value, Watch
+from orchestrator.records.cooling import Cooling
 from orchestrator.search.proposer import is_adaptive
 
 Place = tuple[int, int]
@@ -83,6 +85,9 @@ class Result:
     key: TrialKey
     status: Status
     steps: int
+    """Number of steps of the trial, or, if it is cooled down, where it might have gone on."""
+    upcoming: int
+    """Step of its next measurement."""
     died: bool
     """Whether it failed because its process was lost."""
     params: Mapping[str, Value]
@@ -97,26 +102,37 @@ class Result:
 def result_of(finished: FinishedTrial) -> Result:
     trial, outcome = finished.trial, finished.outcome
     study = trial.study
-    upcoming, passed, unmet = study.following(outcome.steps), dict[Goal, int](), dict[Goal, int]()
-    shown: dict[Goal, tuple[tuple[int, float], ...]] = {}
+    steps, passed, unmet = outcome.steps, dict[Goal, int](), dict[Goal, int]()
+    upcoming, shown = study.following(steps), dict[Goal, tuple[tuple[int, float], ...]]()
+    cooling = None
+    if study.cooldown is not None:
+        cooling = Cooling(study, trial.params)
+        for measurement in finished.measurements:
+            cooling.add(measurement)
+        steps = upcoming = cooling.open_from or study.budget_steps
     for goal in study.goals:
-        curve = [
+        curve = sorted(
             (measurement.step, measurement.metrics[goal.metric])
             for measurement in finished.measurements
             if goal.metric in measurement.metrics
-        ]
-        watch = Watch(goal=goal)
-        for step, value in curve:
-            watch = watch.after(step, value, study.examples)
-        if watch.met is not None:
-            passed[goal] = watch.met
+        )
+        if cooling is not None:
+            met, earliest = cooling.met(goal), cooling.earliest(goal)
         else:
-            unmet[goal] = watch.earliest(upcoming)
+            watch = Watch(goal=goal)
+            for step, value in curve:
+                watch = watch.after(step, value, study.examples)
+            met, earliest = watch.met, watch.earliest(upcoming)
+        if met is not None:
+            passed[goal] = met
+        else:
+            unmet[goal] = earliest
         shown[goal] = tuple(curve if is_adaptive(study.search.algorithm) else curve[-1:])
     return Result(
         key=trial.key,
         status=outcome.status,
-        steps=outcome.steps,
+        steps=steps,
+        upcoming=upcoming,
         died=outcome.died,
         params=trial.params,
         passed=passed,

@@ -232,7 +232,7 @@ class StudySearch:
             self.bounds_for(trial),
             limit,
             unmet=result.unmet,
-            upcoming=self.study.following(result.steps),
+            upcoming=result.upcoming,
             index=trial.index,
         )
 

@@ -67,6 +67,16 @@ class Engine(ABC):
         """Puts `trial` into a free slot, at its beginning or at the position of `state`."""
 
     @abstractmethod
+    def cool(self, slot: int, start: int) -> None:
+        """Has the trial in the slot cool down from step `start` on, at or before its own."""
+
+    def go_back(self, slot: int, state: Mapping[str, Any] | None) -> None:
+        """Takes the trial in the slot back to the `state` that it had, or to its beginning."""
+        trial = self.at(slot).trial
+        self.clear(slot)
+        self.put(slot, trial, state)
+
+    @abstractmethod
     def at(self, slot: int) -> Trainer | Tenant:
         """Returns the trial in the slot, with its step, and its seconds of training and
         evaluation."""
@@ -106,10 +116,10 @@ class Engine(ABC):
         the order of the slots."""
         slots = list(standings)
         found = dict(zip(slots, self.trained(slots), strict=True))
-        self._evaluate(found, slots, test=False)
+        self._evaluate(found, slots, standings, test=False)
         wanting = [s for s in slots if standings[s].wants_test(found[s], self.at(s).step)]
         if wanting:
-            self._evaluate(found, wanting, test=True)
+            self._evaluate(found, wanting, standings, test=True)
         for slot, metrics in found.items():
             position = self.at(slot)
             wants_noise = position.trial.measures_noise
@@ -123,12 +133,19 @@ class Engine(ABC):
             for slot, metrics in found.items()
         ]
 
-    def _evaluate(self, found: Mapping[int, Metrics], slots: Sequence[int], *, test: bool) -> None:
+    def _evaluate(
+        self,
+        found: Mapping[int, Metrics],
+        slots: Sequence[int],
+        standings: Mapping[int, Standing],
+        *,
+        test: bool,
+    ) -> None:
         """Adds the results to those that were `found`, and each slot's share of the time to its
         trial."""
         began = time.perf_counter()
         for slot, metrics in zip(slots, self.evaluated(slots, test=test), strict=True):
-            found[slot].update(metrics)
+            found[slot].update(standings[slot].named(metrics))
         spent = time.perf_counter() - began
         for slot in slots:
             self.at(slot).evaluation_seconds += spent / len(slots)
@@ -148,6 +165,16 @@ class Single(Engine):
         if state is not None:
             self._trainer.load(state)
         self.seconds, self.rate = self._trainer.seconds, self._trainer.rate
+
+    def cool(self, slot: int, start: int) -> None:
+        self.at(slot).cool(start)
+
+    def go_back(self, slot: int, state: Mapping[str, Any] | None) -> None:
+        if state is None:
+            super().go_back(slot, state)
+        else:  # without making a model, which may be compiled
+            self.at(slot).load(state)
+        self.seconds = self.at(slot).seconds
 
     def at(self, slot: int = 0) -> Trainer:
         assert self._trainer is not None, "the slot is free"

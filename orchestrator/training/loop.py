@@ -9,19 +9,23 @@ import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
-from orchestrator.records.standing import Standing
+from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
+from orchestrator.training.tenant import Tenant
+from orchestrator.training.trainer import Trainer
+from orchestrator.workloads import mapped
 
 Cut = Literal["dominated", "paused"] | None
 Ending = Callable[[Mapping[Goal, int], int], Cut]
@@ -52,21 +56,88 @@ class Task:
     """State with which the trial begins, and states that it saves for other trials."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """What a trial took."""
+
+    steps: int = 0
+    seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+    @classmethod
+    def at(cls, position: Trainer | Tenant) -> Spent:
+        """What it took up to its position, on the way that leads there."""
+        return cls(
+            steps=position.step,
+            seconds=position.seconds,
+            evaluation_seconds=position.evaluation_seconds,
+        )
+
+    def plus(self, other: Spent, sign: int = 1) -> Spent:
+        return Spent(
+            **{name: value + sign * getattr(other, name) for name, value in asdict(self).items()}
+        )
+
+
 class _Entry:
     """A task in a slot."""
 
     def __init__(self, task: Task, engine: Engine, slot: int) -> None:
-        position = engine.at(slot)
-        self.task, trial = task, task.trial
-        self.standing = Standing(trial.study, stays=trial.stays)
-        self.began = time.time()
+        self.task = task
+        self.standing = standing_of(task.trial)
+        self.kept: dict[int, Mapping[str, Any]] = {}
+        """Step of the trunk -> state from which the trial may have to go on."""
+        self.before = Spent()
+        """What it took up to where it went back to the trunk, beyond what the trunk had taken."""
+        self.cooled: int | None = None
+        """Step at which the cooldown began that it is in, or at the end of; None: on the trunk."""
         self.width = engine.width
-        self.resumed_steps = position.step
-        self.resumed_seconds = position.seconds + position.evaluation_seconds
+        self.began = time.time()
+        self.resumed = Spent()
+        """What it took before it was put into the slot."""
         self.kept_at = engine.seconds
         """Time of the last checkpoint, in seconds of the engine."""
         self.pause = 0.0
         """Seconds until the next one is worth its time."""
+
+    def spent(self, engine: Engine, slot: int) -> Spent:
+        """What the trial has taken so far."""
+        return self.before.plus(Spent.at(engine.at(slot)))
+
+    def state(self, engine: Engine, slot: int) -> Mapping[str, Any]:
+        """Everything that the rest of the trial depends on."""
+        state = engine.state(slot)
+        if not isinstance(self.standing, CooledStanding):
+            return state
+        more = {"kept": self.kept, "before": asdict(self.before), "cooled": self.cooled}
+        return {**state, **more}
+
+    def put(self, engine: Engine, slot: int, state: Mapping[str, Any] | None) -> None:
+        engine.put(slot, self.task.trial, state)
+        found = state or {}
+        self.kept, self.before = dict(found.get("kept", {})), Spent(**found.get("before", {}))
+        self.cooled = found.get("cooled")
+        self.began, self.resumed = time.time(), self.spent(engine, slot)
+        self.kept_at = engine.seconds
+
+    def go_back(self, engine: Engine, slot: int) -> None:
+        """Goes back from the end of a cooldown to the last state before the next one begins."""
+        assert isinstance(self.standing, CooledStanding)
+        cooling, spent, seconds = self.standing.cooling, self.spent(engine, slot), engine.seconds
+        self.kept = {start: s for start, s in self.kept.items() if start in cooling.bases}
+        before = [start for start in self.kept if start <= (cooling.start or 0)]
+        engine.go_back(slot, _copied(self.kept[max(before)]) if before else None)
+        self.before = spent.plus(Spent.at(engine.at(slot)), sign=-1)
+        self.kept_at += engine.seconds - seconds
+        self.cooled = None
+
+    def cool(self, engine: Engine, slot: int, start: int) -> None:
+        """Begins a cooldown, or goes on with it."""
+        assert isinstance(self.standing, CooledStanding)
+        if start not in self.kept:
+            self.kept[start] = _copied(engine.state(slot))
+        engine.cool(slot, start)
+        self.cooled, self.standing.cools = start, True
 
 
 Event = tuple[Trial, Measurement | FinishedTrial]
@@ -87,6 +158,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             if not entries:
                 return
             entries = _moved(entries, engine.narrow())
+            _turn(engine, entries)
             due = [s for s, t in entries.items() if engine.at(s).step == t.standing.upcoming]
             if due:
                 measured = engine.measure({slot: entries[slot].standing for slot in due})
@@ -140,16 +212,39 @@ def the_only(events: Generator[Event, None, None]) -> Generator[Measurement, Non
 
 def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurement]]:
     """Puts a task into a slot. Returns it with the measurements of its checkpoint."""
-    trial, put = task.trial, partial(engine.put, slot, task.trial)
-    known = task.checkpoint.load(trial, put, engine.ranks) if task.checkpoint else []
+    entry = _Entry(task, engine, slot)
+    put = partial(entry.put, engine, slot)
+    known = task.checkpoint.load(task.trial, put, engine.ranks) if task.checkpoint else []
     if not known:
         # There was no checkpoint, or it did not fit, so the trial starts from its beginning.
         engine.clear(slot)
-        put(task.states.first(engine.ranks) if task.states else None)
-    entry = _Entry(task, engine, slot)
+        entry.put(engine, slot, task.states.first(engine.ranks) if task.states else None)
     for measurement in known:
         entry.standing.add(measurement)
+    standing, cooled = entry.standing, entry.cooled
+    # If the cooldown has ended, the trial goes back to the trunk as it would have done.
+    if isinstance(standing, CooledStanding) and None is not cooled == standing.cooling.start:
+        entry.cool(engine, slot, cooled)
     return entry, known
+
+
+def _turn(engine: Engine, entries: Mapping[int, _Entry]) -> None:
+    """Begins cooldowns where it is time, and goes back to the trunk after those that have ended."""
+    for slot, entry in entries.items():
+        standing = entry.standing
+        if isinstance(standing, CooledStanding) and not standing.cools:
+            if entry.cooled is not None:
+                entry.go_back(engine, slot)
+            if standing.turns(step := engine.at(slot).step):
+                entry.cool(engine, slot, step)
+
+
+def _copied(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy of a state in the memory of the machine, which training does not change."""
+    copied: Mapping[str, Any] = mapped(
+        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, state
+    )
+    return copied
 
 
 def _moved(entries: dict[int, _Entry], kept: list[int] | None) -> dict[int, _Entry]:
@@ -168,8 +263,8 @@ def _leave(
     if end is None:
         return
     if (checkpoint := entry.task.checkpoint) is not None:
-        to_go_on = end == "paused" and engine.at(slot).seconds > WORTH_KEEPING_SECONDS
-        state = partial(engine.state, slot)
+        to_go_on = end == "paused" and entry.spent(engine, slot).seconds > WORTH_KEEPING_SECONDS
+        state = partial(entry.state, engine, slot)
         checkpoint.finish(
             entry.task.trial, state, entry.standing.measurements, engine.ranks, to_go_on=to_go_on
         )
@@ -192,7 +287,7 @@ def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
         if checkpoint is None:
             continue
         if engine.seconds - entry.kept_at >= max(checkpoint.every_seconds, entry.pause):
-            state, began = partial(engine.state, slot), time.monotonic()
+            state, began = partial(entry.state, engine, slot), time.monotonic()
             checkpoint.save(entry.task.trial, state, entry.standing.measurements, engine.ranks)
             took = engine.ranks.from_first(time.monotonic() - began)
             entry.kept_at, entry.pause = engine.seconds, took / MOST_SAVING
@@ -201,17 +296,16 @@ def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
 def _finished(
     engine: Engine, slot: int, entry: _Entry, status: Status, **more: Any
 ) -> FinishedTrial:
-    position = engine.at(slot)
+    spent, resumed = entry.spent(engine, slot), entry.resumed
     return FinishedTrial(
         trial=entry.task.trial,
         outcome=Outcome(
             status=status,
-            steps=position.step,
-            seconds=position.seconds,
-            evaluation_seconds=position.evaluation_seconds,
-            resumed_steps=entry.resumed_steps,
-            resumed_seconds=entry.resumed_seconds,
+            **asdict(spent),
+            resumed_steps=resumed.steps,
+            resumed_seconds=resumed.seconds + resumed.evaluation_seconds,
             width=entry.width,
+            open_from=entry.standing.open_from,
             **more,
         ),
         measurements=tuple(entry.standing.measurements),
@@ -226,7 +320,8 @@ def _end(entry: _Entry, ranks: Ranks) -> Status | None:
     if standing.status is not None:
         return standing.status
     asked = ending is not None and not standing.staying
-    cut = ending(standing.unmet, standing.upcoming) if ending and asked else None
+    upcoming = standing.open_from or standing.upcoming
+    cut = ending(standing.unmet, upcoming) if ending and asked else None
     if ranks.count == 1:
         return cut
     answers: tuple[Status | None, ...] = (None, "dominated", "paused")

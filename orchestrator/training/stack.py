@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import Trial, Value, derive_seed
+from orchestrator.records.lr_schedules import cooled
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Metrics, Sums
@@ -123,6 +125,13 @@ class Stack(Engine):
             self._load(slot, tenant, state)
         self.model.put(slot, model)
         self.tenants[slot] = tenant
+        self._forget_numbers()
+
+    def cool(self, slot: int, start: int) -> None:
+        tenant = self.at(slot)
+        assert self._study.cooldown is not None
+        factor = cooled(tenant.factor, self._study.cooldown, start)
+        self.tenants[slot] = replace(tenant, factor=factor)  # another one: its numbers are others
         self._forget_numbers()
 
     def clear(self, slot: int) -> None:

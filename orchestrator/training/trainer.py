@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.records import BadInput, Stage, Trial, derive_seed
-from orchestrator.records.lr_schedules import schedule_of
+from orchestrator.records.lr_schedules import cooled, schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import Share
 from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
@@ -97,8 +97,10 @@ class Trainer:
         self._wrapped = ranks.wrap(self.model)
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
-        self._factor = schedule_of(study, settings.schedule, train_split.size)
-        if self._factor and any("lr" not in group for group in self.optimizer.param_groups):
+        self._trunk = self._factor = schedule_of(study, settings.schedule, train_split.size)
+        if (self._factor or study.cooldown) and any(
+            "lr" not in group for group in self.optimizer.param_groups
+        ):
             raise BadInput(
                 f"Optimizer {study.optimizer!r} has no learning rate to schedule. Leave out the "
                 "schedule.",
@@ -223,6 +225,11 @@ class Trainer:
             "ranks": self._ranks.gather(rank_state),
         }
 
+    def cool(self, start: int) -> None:
+        """Cools down from step `start` on."""
+        assert self.trial.study.cooldown is not None
+        self._factor = cooled(self._trunk, self.trial.study.cooldown, start)
+
     def load(self, state: Mapping[str, Any]) -> None:
         """Restores `state`. If the number of ranks has changed, rank 0 gets the sum of the losses
         and each rank begins a new stream of random numbers for dropout."""
@@ -230,6 +237,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         if self.average is not None:
             self.average.load(state["average"])
+        self._factor = self._trunk
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
         self._since, self._gradient_norm = state["since"], state["gradient_norm"]

@@ -1,0 +1,104 @@
+"""The key `cooldown` of a recipe's schedule, and what it does not go together with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from orchestrator.planning.parts import Part
+from orchestrator.planning.rehearsal import point_at
+from orchestrator.planning.spaces import COOLDOWN
+from orchestrator.planning.sweep import Recipe
+from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
+from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.cooling import first_start
+from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
+
+
+class CooldownPart(Part):
+    """How trials are cooled down. A trial reaches its goal at the end of a cooldown, and nowhere
+    else."""
+
+    shape: str = Field(default="linear", examples=["cosine"])
+    """How the learning rate comes down: linear, cosine or polynomial."""
+    fraction: float | None = Field(default=None, gt=0, lt=1, examples=[0.2])
+    """Length of the cooldown as a share of the whole training. Default: 0.2."""
+    steps: int | None = Field(default=None, ge=1, le=MANY, examples=[200])
+    """Length of the cooldown in steps, in place of `fraction`."""
+    end_factor: float = Field(default=0.0, ge=0, lt=1, examples=[0.1])
+    """The factor on the learning rate after the last step."""
+    power: float | None = Field(default=None, gt=0, le=100, examples=[0.5])
+    """Exponent of the shape `polynomial`. Default: 2."""
+
+    @model_validator(mode="after")
+    def _agree(self) -> CooldownPart:
+        if self.shape not in COOLDOWN_SHAPES:
+            raise unknown("shape", self.shape, COOLDOWN_SHAPES)
+        if self.fraction is not None and self.steps is not None:
+            raise BadInput("give `fraction` or `steps`, not both", code="not-together")
+        if self.power is not None and self.shape != "polynomial":
+            raise BadInput(f"`power` has no effect on shape {self.shape!r}", code="no-effect")
+        return self
+
+
+def cooldown_of(recipe: Recipe) -> Cooldown | None:
+    if COOLDOWN not in recipe.schedule:
+        return None
+    with mistakes_in(f"recipe {recipe.name!r}: schedule: {COOLDOWN}"):
+        given: Any = recipe.schedule[COOLDOWN]
+        try:
+            part = CooldownPart.model_validate({} if given is None else given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise BadInput(f"{place}: {first['msg']}", code="wrong-value") from None
+        share = 0.2 if part.fraction is None and part.steps is None else part.fraction
+        return Cooldown(**{**part.model_dump(), "fraction": share})
+
+
+def refuse_uncoolable(study: Study) -> None:
+    """Raises `BadInput` where trials of the study can't be cooled down."""
+    if study.cooldown is None:
+        return
+    with mistakes_in(f"recipe {study.recipe!r}: schedule: {COOLDOWN}"):
+        decay = study.space.get("decay", "constant")
+        for each in decay.options if isinstance(decay, Choice) else [decay]:
+            if not DECAYS[str(each)].endless:
+                raise BadInput(
+                    f"decay {each!r} brings the rate down by the end of the budget, so there is "
+                    "nothing left to cool down. Leave out one of them.",
+                    code="not-together",
+                )
+        if study.batch_schedule is not None or study.states_at:
+            raise BadInput(
+                "trials whose batch size grows can't be cooled down: leave out one of them.",
+                code="not-together",
+            )
+        if len({(goal.metric, goal.direction) for goal in study.goals}) > 1:
+            raise BadInput(
+                "all goals must be bounds of one metric, since one cooldown is judged by them all. "
+                "Make a sweep of each metric.",
+                code="not-together",
+            )
+        for goal in study.goals:
+            if goal.holds:
+                raise BadInput(
+                    f"goal {goal}: a cooldown has a single measurement, at its end. Leave out the "
+                    "part from `for` on.",
+                    code="not-together",
+                )
+            if goal.metric.split("/")[0] not in ("val", "test", "train"):
+                raise BadInput(
+                    f"goal {goal}: only what is evaluated counts at the end of a cooldown, such as "
+                    "val/loss.",
+                    code="wrong-value",
+                )
+        least = study.cooldown.end(first_start(study, point_at(study.space, 0.5)))
+        if least > study.budget_steps:
+            raise BadInput(
+                f"at batch size {study.batch_size:,}, the first cooldown ends at step {least:,}, "
+                f"beyond the budget of {study.budget_steps:,} steps. Raise the budget, or shorten "
+                "warmup or cooldown.",
+                code="no-such-budget",
+            )

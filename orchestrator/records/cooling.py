@@ -1,0 +1,182 @@
+"""Trials that reach a goal by cooling down: where their next cooldown begins, and what they found.
+
+Such a trial is a training at its own rate, the trunk, with cooldowns from some of its steps, the
+starts. Only a measurement at a cooldown's end counts. Starts are on a ladder until a cooldown
+passes the goal. Then the bracket between the first start that passed and the last before it that
+did not is halved, until it is as narrow as the distance of two measurements elsewhere. The answer
+is the end of the earliest cooldown that passed. All of this follows from the values at the ends
+of cooldowns, whatever their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from orchestrator.records.cooldown import TRUNK
+from orchestrator.records.goals import Goal
+from orchestrator.records.lr_schedules import warmup_of
+from orchestrator.records.ranges import Value
+from orchestrator.records.standing import Standing
+from orchestrator.records.studies import Study
+from orchestrator.records.trials import Measurement, Trial
+
+
+def first_start(study: Study, params: Mapping[str, Value]) -> int:
+    """Returns the step at which the first cooldown of a trial begins: after its warmup."""
+    return max(study.grid.after(0), math.ceil(warmup_of(study, params)))
+
+
+class Cooling:
+    """The cooldowns of a trial that have ended."""
+
+    def __init__(self, study: Study, params: Mapping[str, Value]) -> None:
+        assert study.cooldown is not None
+        self._study, self._cooldown = study, study.cooldown
+        self._ladder = [*study.cooldown.ladder(first_start(study, params), study.budget_steps)]
+        self._values: dict[int, float] = {}
+        """Start -> value of the goals' metric at the end."""
+
+    def add(self, measurement: Measurement) -> None:
+        """Takes note of a measurement at the end of a cooldown; any other is ignored."""
+        if not is_cooled(measurement):
+            return
+        metric = self._study.goals[0].metric if self._study.goals else ""
+        start = self._cooldown.start(measurement.step)
+        self._values[start] = measurement.metrics.get(metric, math.nan)
+
+    @property
+    def start(self) -> int | None:
+        """Step at which the next cooldown begins; None if there is no other."""
+        going_on = not (self._study.goals and self._study.stop_at_goal)
+        # The goals have one metric, and those that are passed more easily come first.
+        for goal in sorted(self._study.goals, key=_ease):
+            low, high = self._bracket(goal)
+            if high in self._values and not self._narrow(low, high):
+                return self._between(low, high)
+            going_on |= high not in self._values
+        return self._rung if going_on else None
+
+    def end(self, start: int) -> int:
+        return self._cooldown.end(start)
+
+    def met(self, goal: Goal) -> int | None:
+        """Step at which the trial reached the goal; None if that is not known yet."""
+        low, high = self._bracket(goal)
+        known = high in self._values and self._narrow(low, high)
+        return self.end(high) if known else None
+
+    def earliest(self, goal: Goal) -> int:
+        """Returns the first step at which the goal may still turn out to be reached."""
+        low, high = self._bracket(goal)
+        while not self._narrow(low, high):
+            high = self._between(low, high)
+        return self.end(high)
+
+    @property
+    def open_from(self) -> int | None:
+        """First step at which the trial may be measured next; None if it is at its end."""
+        if self.start is None:
+            return self._rung and self.end(self._rung)
+        unmet = (self.earliest(goal) for goal in self._study.goals if self.met(goal) is None)
+        return min(unmet, default=self.end(self.start))
+
+    @property
+    def bases(self) -> set[int]:
+        """Starts from which the trunk may have to go on."""
+        lows = {self._bracket(g)[0] for g in self._study.goals if self.met(g) is None}
+        return lows | {max(self._values, default=0)}
+
+    @property
+    def _rung(self) -> int | None:
+        done = max(self._values, default=0)
+        return next((start for start in self._ladder if start > done), None)
+
+    def _bracket(self, goal: Goal) -> tuple[int, int]:
+        """Returns the last start that did not pass the goal, 0 if there is none, and the first that
+        passed it, or else the next one of the ladder, or the last one if there is no other."""
+        passed = [start for start, value in self._values.items() if goal.passed(value)]
+        high = min(passed, default=self._rung or self._ladder[-1])
+        return max((start for start in self._values if start < high), default=0), high
+
+    def _narrow(self, low: int, high: int) -> bool:
+        return low == 0 or high <= self._study.grid.after(low)
+
+    def _between(self, low: int, high: int) -> int:
+        return min(max(round(math.sqrt(low * high)), low + 1), high - 1)
+
+
+def is_cooled(measurement: Measurement) -> bool:
+    """Whether a measurement was taken at the end of a cooldown."""
+    return not any(name.startswith(TRUNK) for name in measurement.metrics)
+
+
+def _ease(goal: Goal) -> float:
+    return -goal.bound if goal.direction == "<" else goal.bound
+
+
+class CooledStanding(Standing):
+    """The standing of a trial that is cooled down."""
+
+    def __init__(self, trial: Trial) -> None:
+        super().__init__(trial.study)
+        self.cooling = Cooling(trial.study, trial.params)
+        self.cools = False
+        """Whether the trial is in a cooldown."""
+
+    def add(self, measurement: Measurement) -> None:
+        if not is_cooled(measurement):
+            super().add(measurement)
+            return
+        self.measurements.append(measurement)
+        self.cooling.add(measurement)
+        self.cools = False
+        if self.cooling.start is None:
+            self.status = "reached" if self.all_reached else "exhausted"
+
+    @property
+    def upcoming(self) -> int:
+        """Step of the next measurement, or at which a cooldown begins."""
+        start = self.cooling.start
+        if start is None:
+            return self._study.budget_steps
+        return self.cooling.end(start) if self.cools else min(super().upcoming, start)
+
+    def turns(self, step: int) -> bool:
+        """Whether a cooldown begins at this step of the trunk, where nothing is measured."""
+        return not self.cools and step == self.cooling.start and step < super().upcoming
+
+    @property
+    def open_from(self) -> int | None:
+        return self.cooling.open_from
+
+    @property
+    def all_reached(self) -> bool:
+        return bool(self._study.goals) and not self.unmet
+
+    @property
+    def unmet(self) -> dict[Goal, int]:
+        cooling, goals = self.cooling, self._study.goals
+        return {goal: cooling.earliest(goal) for goal in goals if cooling.met(goal) is None}
+
+    def named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        if self.cools:
+            return metrics
+        return {f"{TRUNK}{name}": value for name, value in metrics.items()}
+
+    def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
+        goals = self._study.goals
+        return self.cools and (
+            any(goal.metric.startswith("test/") for goal in goals)
+            or any(goal.passed(metrics.get(goal.metric)) for goal in goals)
+            or not (goals and self._study.stop_at_goal)
+        )
+
+    def wants_noise(self, metrics: Mapping[str, float], step: int) -> bool:
+        return not self.cools and super().wants_noise(metrics, step)
+
+
+def standing_of(trial: Trial) -> Standing:
+    if trial.study.cooldown is not None:
+        return CooledStanding(trial)
+    return Standing(trial.study, stays=trial.stays)
