@@ -65,3 +65,27 @@ def expected_risks(
         x = x - 2 * a * xv + a * a * v
         risks.append(0.5 * (x @ h).mean())
     return np.array(risks)
+
+
+class Moments:
+    """The second moments of all coordinates after some steps, whose rates may differ."""
+
+    def __init__(self, d: int) -> None:
+        self._h = 1 / np.arange(1, d + 1)
+        self._x, self._v, self._c = np.ones(d), np.zeros(d), np.zeros(d)
+
+    def copy(self) -> "Moments":
+        other = Moments(len(self._h))
+        other._x, other._v, other._c = self._x, self._v, self._c
+        return other
+
+    @property
+    def risk(self) -> float:
+        return 0.5 * float(self._h @ self._x)
+
+    def step(self, rate: float, momentum: float, batch_size: int) -> None:
+        h, x, a, b = self._h, self._x, rate, momentum
+        xv = b * self._c + h * x
+        self._v = b * b * self._v + h * h * x + 2 * b * h * self._c + h / batch_size
+        self._c = xv - a * self._v
+        self._x = x - 2 * a * xv + a * a * self._v

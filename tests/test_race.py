@@ -27,7 +27,8 @@ from orchestrator.records import (
     Trial,
     ranges,
 )
-from orchestrator.records.standing import Standing
+from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.search import Bounds, Director, ending, rounds, tighter
 
 METRICS = ("val/error", "val/accuracy", "test/error")
@@ -61,6 +62,8 @@ class World:
     def _curves(self, batch_size: int, index: int, repeat: int) -> tuple[Measurement, ...]:
         study = next(study for study in self.studies if study.batch_size == batch_size)
         chance = random.Random(f"{self.seed}/{batch_size}/{index}/{repeat}")
+        if study.cooldown is not None:
+            return tuple(cooled(Trial(study=study, index=index, seed=0, params={}), chance))
         steps = [0]
         while study.program is None and steps[-1] < study.budget_steps:
             steps.append(study.following(steps[-1]))
@@ -89,6 +92,28 @@ class World:
             for place, step in enumerate(steps)
         ]
         return tuple(measured if study.program is None else heard(study, measured, chance))
+
+
+def cooled(trial: Trial, chance: random.Random) -> Iterator[Measurement]:
+    """The measurements of a trial that is cooled down, whose values need not fall. Some trunks
+    diverge, and some cooldowns do."""
+    standing, budget = CooledStanding(trial), trial.study.budget_steps
+    ends, noisy = chance.randint(1, 2 * budget), chance.choice([0, 0, 1, 3])
+    levels = [chance.randint(0, budget) for _ in range(4)]
+    while standing.status is None:
+        step = standing.upcoming
+        if standing.turns(step):
+            standing.cools = True
+            continue
+        level = 4.0 - sum(at <= step for at in levels) + chance.randint(-noisy, noisy)
+        if not standing.cools:
+            metrics = {"trunk/val/error": math.nan if step > ends else level}
+        else:
+            level = math.nan if chance.random() < 0.05 else level
+            metrics = {"val/error": level, "val/accuracy": -level, "test/error": level}
+        measurement = Measurement(step=step, seconds=0.0, metrics=metrics)
+        yield measurement
+        standing.add(measurement)
 
 
 def irregular(study: Study, chance: random.Random) -> list[int]:
@@ -141,8 +166,15 @@ def worlds(draw: st.DrawFn) -> World:
         spacing=draw(st.sampled_from([0.0, 0.05, 0.3, 1.0])),
         min_gap=draw(st.integers(1 + budget // 40, 3 + budget // 4)),
     )
-    goals = draw(st.lists(st.sampled_from(GOALS), min_size=1, max_size=3, unique=True))
     every = draw(st.sampled_from([None, None, 0, 1, 1 + budget // 20]))
+    cooldown = draw(st.sampled_from([None, Cooldown(fraction=0.2), Cooldown(steps=2)]))
+    if every is not None or budget < 2 * grid.min_gap:
+        cooldown = None
+    some: Sequence[str] = GOALS
+    if cooldown is not None:
+        metric = draw(st.sampled_from(METRICS))
+        some = [goal for goal in GOALS if goal.startswith(metric) and " for " not in goal]
+    goals = draw(st.lists(st.sampled_from(some), min_size=1, max_size=3, unique=True))
     if every is not None:
         grid = EvaluationGrid(spacing=0.0, min_gap=every or 1)
     study = Study(
@@ -160,6 +192,7 @@ def worlds(draw: st.DrawFn) -> World:
         keep=draw(st.sampled_from([1, 1, 2, 3, 5])),
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
         program=None if every is None else Program(command=("any",), every=every or None),
+        cooldown=cooldown,
     )
     return World(
         studies=tuple(replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))),
@@ -199,7 +232,7 @@ def train(
     cut: Callable[[dict[Goal, int], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
     """Trains like the training loop. The first `there` measurements come from a checkpoint."""
-    if trial.study.program is not None:
+    if trial.study.program is not None or trial.study.cooldown is not None:
         return (yield from follow(trial, curve, there, cut))
     study, measured = trial.study, []
     for number, measurement in enumerate(curve, start=1):
@@ -224,8 +257,8 @@ def follow(
     there: int,
     cut: Callable[[dict[Goal, int], int], str | None],
 ) -> Generator[Measurement, None, Status]:
-    """Follows a program, which ends by itself."""
-    standing = Standing(trial.study)
+    """Follows a program, which ends by itself, or a trial that is cooled down."""
+    standing = standing_of(trial)
     for number, measurement in enumerate(curve, start=1):
         if measurement.step > trial.study.budget_steps:
             break
@@ -233,7 +266,7 @@ def follow(
         yield measurement
         if standing.status is not None:
             return standing.status
-        if number >= there and cut(standing.unmet, standing.upcoming):
+        if number >= there and cut(standing.unmet, standing.open_from or standing.upcoming):
             return "dominated"
     return "reached" if standing.all_reached else "exhausted"
 
@@ -331,11 +364,24 @@ def frontier(study: Study, finished: Finished) -> Bounds:
         if size != study.batch_size or repeat:
             continue
         for number, goal in enumerate(study.goals):
-            if (at := first_held(study, goal, trial.measurements)) is not None:
+            if (at := first_held(study, goal, in_order(trial.measurements))) is not None:
                 first[number][index] = at
     return tuple(
         tuple(sorted((step, index) for index, step in of.items())[: study.keep]) for of in first
     )
+
+
+def in_order(measured: Iterable[Measurement]) -> list[Measurement]:
+    """The measurements by step: the first end of a cooldown that passes is the answer."""
+    return sorted(measured, key=lambda measurement: measurement.step)
+
+
+def end_of(trial: Trial, measured: Sequence[Measurement]) -> int:
+    """The step at which a trial ended, or, if it is cooled down, where it might have gone on."""
+    standing = standing_of(trial)
+    for measurement in measured:
+        standing.add(measurement)
+    return standing.open_from or measured[-1].step
 
 
 def launches_by_the_rule(world: World, study: Study) -> int:
@@ -353,10 +399,10 @@ def launches_by_the_rule(world: World, study: Study) -> int:
                     measured.append(next(training))
                 except StopIteration as stop:
                     if stop.value == "diverged":
-                        diverged.append(measured[-1].step)
+                        diverged.append(end_of(trial, measured))
                     break
             for goal in study.goals:
-                if (at := first_held(study, goal, measured)) is not None:
+                if (at := first_held(study, goal, in_order(measured))) is not None:
                     passed[goal] = min(at, passed.get(goal, at))
         step = max(passed.values()) if len(passed) == len(study.goals) else math.inf
         counted += count - sum(at < step for at in diverged)

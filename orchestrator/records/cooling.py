@@ -51,10 +51,10 @@ class Cooling:
         going_on = not (self._study.goals and self._study.stop_at_goal)
         # The goals have one metric, and those that are passed more easily come first.
         for goal in sorted(self._study.goals, key=_ease):
-            low, high = self._bracket(goal)
-            if high in self._values and not self._narrow(low, high):
+            low, high, passed = self._bracket(goal)
+            if passed and not self._narrow(low, high):
                 return self._between(low, high)
-            going_on |= high not in self._values
+            going_on |= not passed
         return self._rung if going_on else None
 
     def end(self, start: int) -> int:
@@ -62,13 +62,12 @@ class Cooling:
 
     def met(self, goal: Goal) -> int | None:
         """Step at which the trial reached the goal; None if that is not known yet."""
-        low, high = self._bracket(goal)
-        known = high in self._values and self._narrow(low, high)
-        return self.end(high) if known else None
+        low, high, passed = self._bracket(goal)
+        return self.end(high) if passed and self._narrow(low, high) else None
 
     def earliest(self, goal: Goal) -> int:
         """Returns the first step at which the goal may still turn out to be reached."""
-        low, high = self._bracket(goal)
+        low, high, _ = self._bracket(goal)
         while not self._narrow(low, high):
             high = self._between(low, high)
         return self.end(high)
@@ -92,12 +91,13 @@ class Cooling:
         done = max(self._values, default=0)
         return next((start for start in self._ladder if start > done), None)
 
-    def _bracket(self, goal: Goal) -> tuple[int, int]:
-        """Returns the last start that did not pass the goal, 0 if there is none, and the first that
-        passed it, or else the next one of the ladder, or the last one if there is no other."""
+    def _bracket(self, goal: Goal) -> tuple[int, int, bool]:
+        """Returns the last start that did not pass the goal, 0 if there is none, the first that
+        passed it, and True. If none passed it, the second is the next one of the ladder, or beyond
+        its end, and the third False."""
         passed = [start for start, value in self._values.items() if goal.passed(value)]
-        high = min(passed, default=self._rung or self._ladder[-1])
-        return max((start for start in self._values if start < high), default=0), high
+        high = min(passed, default=self._rung or self._study.budget_steps)
+        return max((start for start in self._values if start < high), default=0), high, bool(passed)
 
     def _narrow(self, low: int, high: int) -> bool:
         return low == 0 or high <= self._study.grid.after(low)

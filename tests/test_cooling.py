@@ -1,0 +1,248 @@
+"""Goals reached by cooling down: the answer is that of the recursion, however it was trained."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_trial, run_trial
+from quadratic import Moments
+from stacking import train_stacked, variants
+
+from orchestrator.files.places import Place
+from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
+from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.cooling import CooledStanding, is_cooled
+from orchestrator.training import Checkpoint, Ranks, loop, train
+
+FIFTH = Cooldown(fraction=0.2)
+
+
+def cooled_trial(**changes: Any) -> Trial:
+    settings: dict[str, Any] = {
+        "optimizer": "momentum",
+        "batch_size": 16,
+        "params": {"learning_rate": 0.05, "momentum": 0.9},
+        "goals": ["val/error < 0.25", "val/error < 0.15"],
+        "budget_steps": 500,
+        "grid": EvaluationGrid(spacing=0.05, min_gap=2),
+        "cooldown": FIFTH,
+        **changes,
+    }
+    return make_trial(**settings)
+
+
+def ends(measurements: list[Measurement]) -> list[int]:
+    return [measurement.step for measurement in measurements if is_cooled(measurement)]
+
+
+def brute_force(risk_below: Callable[[int], bool], cooldown: Cooldown, budget: int) -> int | None:
+    """The end of the earliest cooldown of all that passes."""
+    starts = range(1, cooldown.start(budget) + 1)
+    return next((cooldown.end(start) for start in starts if risk_below(start)), None)
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    ("batch_size", "learning_rate", "cooldown"),
+    [
+        (1, 0.01, FIFTH),
+        (4, 0.05, FIFTH),
+        (16, 0.1, Cooldown(fraction=0.5, shape="cosine")),
+        (64, 0.2, Cooldown(steps=40, end_factor=0.1)),
+        (256, 0.3, Cooldown(fraction=0.2, shape="polynomial", power=2.0)),
+    ],
+)
+def test_the_answer_is_that_of_the_recursion(
+    batch_size: int, learning_rate: float, cooldown: Cooldown
+) -> None:
+    goal, momentum = 0.1, 0.5
+    trial = cooled_trial(
+        workload="noisy_quadratic?d=50&replicas=300",
+        batch_size=batch_size,
+        params={"learning_rate": learning_rate, "momentum": momentum},
+        goals=[f"val/loss < {goal}"],
+        budget_steps=2000,
+        grid=EvaluationGrid(spacing=0.02, min_gap=1),
+        cooldown=cooldown,
+    )
+    measurements, outcome = run_trial(trial)
+    shapes: dict[str, Callable[[float], float]] = {
+        "linear": lambda done: 1 - done,
+        "cosine": lambda done: 0.5 + 0.5 * math.cos(math.pi * done),
+        "polynomial": lambda done: (1 - done) ** 2,
+    }
+
+    def below(start: int) -> bool:
+        at_end = trunk[start].copy()
+        for step in range(length := cooldown.length(start)):
+            left = shapes[cooldown.shape](step / length)
+            factor = cooldown.end_factor + (1 - cooldown.end_factor) * left
+            at_end.step(learning_rate * factor, momentum, batch_size)
+        return at_end.risk < goal
+
+    trunk = [Moments(50)]
+    while len(trunk) <= 2000:
+        trunk.append(trunk[-1].copy())
+        trunk[-1].step(learning_rate, momentum, batch_size)
+    truth = brute_force(below, cooldown, 2000)
+    assert outcome.status == "reached"
+    assert truth is not None
+    answer = min(m.step for m in measurements if m.metrics.get("val/loss", math.inf) < goal)
+    before = max(step for step in ends(measurements) if step < answer)
+    assert answer - before <= max(2, 0.04 * answer), "the bracket is narrow"
+    assert answer == pytest.approx(truth, rel=0.05, abs=1)
+    # Searching the horizon of the same schedule finds no better.
+    assert not any(below(start) for start in range(1, cooldown.start(int(0.9 * answer))))
+
+
+def test_the_answer_is_a_training_that_one_can_repeat() -> None:
+    """Its curve ends in the bits of a training whose schedule decays up to its budget."""
+    trial = cooled_trial(goals=["val/error < 0.12"])
+    measurements, _ = run_trial(trial)
+    end = next(m for m in measurements if is_cooled(m) and m.step == 5 * (m.step // 5) > 20)
+    params = {**trial.params, "decay": "linear", "hold_fraction": 0.8}
+    study = replace(trial.study, cooldown=None, budget_steps=end.step, goals=())
+    alone, _ = run_trial(replace(trial, study=study, params=params))
+    assert alone[-1].step == end.step
+    evaluated = {name: value for name, value in end.metrics.items() if name.startswith("val/")}
+    assert evaluated.items() <= alone[-1].metrics.items()
+    of_trunk = [m for m in measurements if not is_cooled(m)]
+    study = replace(study, budget_steps=of_trunk[-1].step)
+    constant, _ = run_trial(replace(trial, study=study))
+    assert [m.metrics["trunk/val/loss"] for m in of_trunk[:-1]] == [
+        m.metrics["val/loss"] for m in constant[:-1]
+    ]
+
+
+def test_cooldowns_begin_on_a_ladder_and_then_within_a_bracket() -> None:
+    """Values are made up: cooldowns from 61 on pass one goal, from 300 on the other."""
+    trial = cooled_trial(goals=["val/error < 1", "val/error < 3"], budget_steps=1000)
+    standing, found = CooledStanding(trial), []
+    while standing.status is None:
+        step = standing.upcoming
+        if standing.turns(step):
+            standing.cools = True
+            found.append(step)
+            continue
+        value = 5.0 - 3 * (step >= FIFTH.end(61)) - 2 * (step >= FIFTH.end(300))
+        metrics = {"val/error" if standing.cools else "trunk/val/error": value}
+        standing.add(Measurement(step=step, seconds=0.0, metrics=metrics))
+    assert found[:7] == [2, 4, 8, 16, 32, 64, 45], found
+    assert found[7:11] == [54, 59, 61, 128], found
+    assert found[11:13] == [256, 512], found
+    assert [standing.cooling.met(goal) for goal in trial.study.goals] == [
+        FIFTH.end(min(s for s in found if s >= 300)), FIFTH.end(61),
+    ]  # fmt: skip
+    assert standing.status == "reached"
+    assert len(found) <= 18
+
+
+def test_a_stack_gives_the_same_bits() -> None:
+    trials = variants(cooled_trial(budget_steps=120), 5)
+    alone = [run_trial(trial)[0] for trial in trials]
+    for width, order in ((2, range(5)), (3, (4, 2, 0, 3, 1))):
+        stacked = train_stacked(trials, width, order=[*order])
+        for one, other in zip(alone, stacked, strict=True):
+            assert [(m.step, m.metrics) for m in one] == [(m.step, m.metrics) for m in other]
+    assert all(ends(one) for one in alone)
+
+
+def killed_at(trial: Trial, path: Path, deaths: Iterator[int]) -> tuple[list[Measurement], Any]:
+    """Trains with a checkpoint after about every step. The process dies after so many saves, time
+    and again."""
+    checkpoint = Checkpoint(place=Place.at(path), every_seconds=1e-9)
+    original, left = Checkpoint.save, [0]
+
+    def save_and_die(self: Checkpoint, *given: Any) -> None:
+        original(self, *given)
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "save", save_and_die)
+        patch.setattr(loop, "MOST_SAVING", math.inf)
+        for death in deaths:
+            left[0], found = death, []
+            training = train(trial, Ranks(), checkpoint=checkpoint)
+            try:
+                while True:
+                    found.append(next(training))
+            except KeyboardInterrupt:
+                continue
+            except StopIteration as end:
+                return found, end.value
+    raise AssertionError("it never ended")
+
+
+@pytest.mark.dear
+@pytest.mark.parametrize(
+    ("optimizer", "more"),
+    [
+        ("momentum", {"momentum": 0.9}),
+        ("adam", {"ema_decay": 0.9, "noise_activations": 0.01}),
+        ("muon", {}),
+    ],
+)
+def test_kills_change_nothing(optimizer: str, more: dict[str, Any], tmp_path: Path) -> None:
+    trial = cooled_trial(
+        optimizer=optimizer,
+        params={"learning_rate": 0.02, "warmup_steps": 5, **more},
+        goals=["val/error < 0.3", "val/error < 0.2"],
+        extras=Extras(gradient_norm=True, distance=True),
+    )
+    whole, outcome = run_trial(trial)
+    assert len(ends(whole)) > 4
+    draw = np.random.default_rng(3)
+    deaths = iter(lambda: int(draw.integers(1, 60)), 0)
+    again, resumed = killed_at(trial, tmp_path / "trial.pt", deaths)
+    assert [(m.step, m.metrics) for m in again] == [(m.step, m.metrics) for m in whole]
+    assert (resumed.status, resumed.steps) == (outcome.status, outcome.steps)
+    assert resumed.steps > max(m.step for m in whole)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.dear
+def test_two_ranks_find_the_same(train_on_pair: Callable[..., Any]) -> None:
+    trial = cooled_trial(params={"learning_rate": 0.05, "momentum": 0.9, "precision": "float64"})
+    alone, outcome = run_trial(trial)
+    together, both = train_on_pair(trial)
+    assert both.steps == outcome.steps
+    for one, other in zip(alone, together, strict=True):
+        assert other.metrics == pytest.approx(one.metrics, rel=1e-6)
+
+
+def test_without_a_goal_the_whole_ladder_is_trained() -> None:
+    trial = cooled_trial(goals=[], budget_steps=100)
+    measurements, outcome = run_trial(trial)
+    assert ends(measurements) == [FIFTH.end(start) for start in (2, 4, 8, 16, 32, 64, 80)]
+    assert outcome.status == "exhausted"
+    assert outcome.steps == FIFTH.most_steps(2, 100) == 80 + 1 + 1 + 2 + 4 + 8 + 16 + 20
+
+
+def test_a_trunk_that_diverges_reached_nothing() -> None:
+    trial = cooled_trial(params={"learning_rate": 1e9, "momentum": 0.9})
+    _, outcome = run_trial(trial)
+    assert outcome.status == "diverged"
+
+
+@pytest.mark.parametrize("cooldown", [FIFTH, Cooldown(fraction=0.71), Cooldown(steps=3)])
+def test_starts_follow_from_ends(cooldown: Cooldown) -> None:
+    for end in range(2, 500):
+        start = cooldown.start(end)
+        assert start <= 0 or cooldown.end(start) <= end
+        assert cooldown.end(start + 1) > end
+        assert cooldown.start(cooldown.end(end)) == end
+
+
+def test_goal_is_easier_first() -> None:
+    """The order in which goals are named decides nothing."""
+    one = cooled_trial(goals=["val/error < 0.25", "val/error < 0.15"])
+    study = replace(one.study, goals=tuple(map(Goal.parse, ("val/error<0.15", "val/error<0.25"))))
+    assert [m.metrics for m in run_trial(one)[0]] == [
+        m.metrics for m in run_trial(replace(one, study=study))[0]
+    ]
