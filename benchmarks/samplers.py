@@ -45,7 +45,9 @@ def ending_of(proposal: Proposal) -> Ending:
     """Ends the proposed trial where it can no longer win."""
     study, index = proposal.trial.study, proposal.trial.index
 
-    def ends(unmet: Mapping[Goal, int], upcoming: int) -> Literal["dominated", "paused"] | None:
+    def ends(
+        unmet: Mapping[Goal, int], upcoming: int, passed: Mapping[Goal, int]
+    ) -> Literal["dominated", "paused"] | None:
         bounds, limit = proposal.bounds, proposal.limit
         return ending(study, bounds, limit, unmet=unmet, upcoming=upcoming, index=index)
 

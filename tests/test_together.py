@@ -106,7 +106,7 @@ def test_slots_race_each_other(width: int) -> None:
         Task(
             trial=trial,
             ending=partial(
-                race.ending,
+                race.ending_or_held,
                 Proposal(trial=trial, bounds=no_bounds(trial.study), limit=None),
             ),
         )

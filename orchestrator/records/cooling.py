@@ -60,6 +60,11 @@ class Cooling:
     def end(self, start: int) -> int:
         return self._cooldown.end(start)
 
+    def passed(self, goal: Goal) -> int | None:
+        """Step at which the trial passed the goal so far; None if it did not."""
+        _, high, passed = self._bracket(goal)
+        return self.end(high) if passed else None
+
     def met(self, goal: Goal) -> int | None:
         """Step at which the trial reached the goal; None if that is not known yet."""
         low, high, passed = self._bracket(goal)
@@ -158,6 +163,11 @@ class CooledStanding(Standing):
     def unmet(self) -> dict[Goal, int]:
         cooling, goals = self.cooling, self._study.goals
         return {goal: cooling.earliest(goal) for goal in goals if cooling.met(goal) is None}
+
+    @property
+    def passed(self) -> dict[Goal, int]:
+        found = {goal: self.cooling.passed(goal) for goal in self._study.goals}
+        return {goal: step for goal, step in found.items() if step is not None}
 
     def named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         if self.cools:

@@ -56,6 +56,12 @@ class Standing:
         return None
 
     @property
+    def passed(self) -> dict[Goal, int]:
+        """Goals that a trial that is cooled down has passed, each with the step at which it did.
+        It may turn out to reach them sooner."""
+        return {}
+
+    @property
     def all_reached(self) -> bool:
         """Whether it has reached all goals, of which there are some."""
         return bool(self._watches) and all(each.met is not None for each in self._watches)

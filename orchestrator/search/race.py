@@ -21,6 +21,8 @@ from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, Tria
 from orchestrator.records.cooling import Cooling
 from orchestrator.search.proposer import is_adaptive
 
+Ended = Literal["dominated", "paused"] | None
+
 Place = tuple[int, int]
 """Steps to goal and index of a trial that passed a goal."""
 
@@ -61,7 +63,7 @@ def ending(
     unmet: Mapping[Goal, int],
     upcoming: int,
     index: int,
-) -> Literal["dominated", "paused"] | None:
+) -> Ended:
     """The status with which a trial ends now; None if it goes on. `upcoming` is the step of its
     next measurement, and `unmet` are the goals that it has not passed, each with the earliest step
     at which it may still pass. It is `dominated` if it can no longer enter a ranking of these
@@ -179,20 +181,48 @@ class PackRace:
         """`heard` returns the newest bounds from trials in other processes."""
         self._study, self._heard = study, heard
         self._bounds = no_bounds(study)
+        self._passed: dict[int, Mapping[Goal, int]] = {}
+        """Trial in training -> goals that it has passed, and may yet turn out to reach sooner."""
 
     def record(self, finished: FinishedTrial) -> None:
         """Records a trial that ended in this process. A trial may end other trials only once its
         result is on its way to the run's files."""
         self._bounds = bounds_after(self._bounds, self._study, result_of(finished))
+        self._passed.pop(finished.trial.index, None)
 
-    def ending(
-        self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int
-    ) -> Literal["dominated", "paused"] | None:
+    def ending(self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int) -> Ended:
         """The status with which the trial ends at this measurement; None if it goes on."""
-        trial, bounds = proposal.trial, proposal.bounds
-        if self._study.stop_dominated and not trial.repeat:
+        return self._decide(proposal, unmet, upcoming, self._known(proposal))
+
+    def ending_or_held(
+        self,
+        proposal: Proposal,
+        unmet: Mapping[Goal, int],
+        upcoming: int,
+        passed: Mapping[Goal, int],
+    ) -> Ended | Literal["held"]:
+        """The same, or `held` if the trial will be dominated unless another one in training is
+        lost. `passed` are goals that it has passed, but may turn out to reach sooner."""
+        bounds, study, own = self._known(proposal), self._study, proposal.trial.index
+        if passed and not proposal.trial.repeat:
+            self._passed[own] = passed
+        end = self._decide(proposal, unmet, upcoming, bounds)
+        if end is not None or not study.stop_dominated or proposal.trial.repeat:
+            return end
+        for index, goals in self._passed.items():
+            places = (((goals[g], index),) if g in goals else () for g in study.goals)
+            bounds = tighter(study, bounds, None if index == own else tuple(places))
+        return "held" if self._decide(proposal, unmet, upcoming, bounds) else None
+
+    def _known(self, proposal: Proposal) -> Bounds:
+        bounds = proposal.bounds
+        if self._study.stop_dominated and not proposal.trial.repeat:
             for known in (self._bounds, self._heard()):
                 bounds = tighter(self._study, bounds, known)
-        return ending(
-            self._study, bounds, proposal.limit, unmet=unmet, upcoming=upcoming, index=trial.index
-        )
+        return bounds
+
+    def _decide(
+        self, proposal: Proposal, unmet: Mapping[Goal, int], upcoming: int, bounds: Bounds
+    ) -> Ended:
+        index, limit = proposal.trial.index, proposal.limit
+        return ending(self._study, bounds, limit, unmet=unmet, upcoming=upcoming, index=index)

@@ -84,7 +84,7 @@ class Tasks:
             Task(
                 trial=proposal.trial,
                 checkpoint=Checkpoint.of(proposal.trial, self.checkpoints, self.checkpoint_seconds),
-                ending=None if race is None else partial(race.ending, proposal),
+                ending=None if race is None else partial(race.ending_or_held, proposal),
                 states=States(
                     folder=self.checkpoints,
                     keep_at=pack.study.states_at,

@@ -27,12 +27,13 @@ from orchestrator.training.tenant import Tenant
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import mapped
 
-Cut = Literal["dominated", "paused"] | None
-Ending = Callable[[Mapping[Goal, int], int], Cut]
+Cut = Literal["dominated", "paused", "held"] | None
+Ending = Callable[[Mapping[Goal, int], int, Mapping[Goal, int]], Cut]
 """Function that decides whether a trial ends. It gets the goals that the trial has not reached,
-each with the first step at which it may still turn out to be reached, and the step of its next
-measurement. A `dominated` trial ends for good; a `paused` trial may go on from
-its checkpoint."""
+each with the first step at which it may still turn out to be reached, the step of its next
+measurement, and goals that it has passed but may turn out to reach sooner. A `dominated` trial ends
+for good; a `paused` trial may go on from its checkpoint; a `held` trial leaves its slot until
+another trial has ended, and is then asked again."""
 
 MOST_SAVING = 0.02
 """Largest share of the training time that is spent on saving checkpoints."""
@@ -91,6 +92,8 @@ class _Entry:
         """What it took up to where it went back to the trunk, beyond what the trunk had taken."""
         self.cooled: int | None = None
         """Step at which the cooldown began that it is in, or at the end of; None: on the trunk."""
+        self.aside: Mapping[str, Any] | None = None
+        """Its state while it is held."""
         self.width = engine.width
         self.began = time.time()
         self.resumed = Spent()
@@ -131,6 +134,11 @@ class _Entry:
         self.kept_at += engine.seconds - seconds
         self.cooled = None
 
+    def come_back(self, engine: Engine, slot: int) -> None:
+        """Puts a trial that was held into a slot."""
+        engine.put(slot, self.task.trial, self.aside)
+        self.aside, self.kept_at = None, engine.seconds
+
     def cool(self, engine: Engine, slot: int, start: int) -> None:
         """Begins a cooldown, or goes on with it."""
         assert isinstance(self.standing, CooledStanding)
@@ -147,15 +155,13 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
     """Trains the trials of all `tasks`, each in a slot of the engine. A slot whose trial has ended
     gets the next trial at once. Yields each measurement when it is taken, and each trial when it
     has ended. The measurements in a checkpoint come first."""
-    coming, entries = iter(tasks), dict[int, _Entry]()
+    coming, entries, held = iter(tasks), dict[int, _Entry](), list[_Entry]()
     try:
         while True:
             for slot in range(engine.width):
-                while slot not in entries and (task := next(coming, None)) is not None:
-                    entries[slot], known = _enter(engine, slot, task)
-                    yield from ((task.trial, measurement) for measurement in known)
-                    yield from _leave(engine, slot, entries, asked=bool(known))
+                yield from _fill(engine, slot, coming, entries, held)
             if not entries:
+                assert not held, "held for a trial that is over"
                 return
             entries = _moved(entries, engine.narrow())
             _turn(engine, entries)
@@ -165,7 +171,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
                 for slot, measurement in zip(due, measured, strict=True):
                     _take_note(engine, slot, entries[slot], measurement)
                     yield entries[slot].task.trial, measurement
-                    yield from _leave(engine, slot, entries)
+                    yield from _leave(engine, slot, entries, held)
             else:
                 engine.advance(_steps(engine, entries))
             _keep(engine, entries)
@@ -210,6 +216,27 @@ def the_only(events: Generator[Event, None, None]) -> Generator[Measurement, Non
     raise AssertionError("a trial ends with an outcome")
 
 
+def _fill(
+    engine: Engine,
+    slot: int,
+    coming: Iterator[Task],
+    entries: dict[int, _Entry],
+    held: list[_Entry],
+) -> Iterator[Event]:
+    """Puts a trial into the slot if it is free: one that is held no longer, or else the next."""
+    while slot not in entries:
+        known: list[Measurement] | None = None
+        if (back := _released(held, engine.ranks)) is not None:
+            back.come_back(engine, slot)
+            entries[slot] = back
+        elif (task := next(coming, None)) is not None:
+            entries[slot], known = _enter(engine, slot, task)
+            yield from ((task.trial, measurement) for measurement in known)
+        else:
+            return
+        yield from _leave(engine, slot, entries, held, asked=known != [])
+
+
 def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurement]]:
     """Puts a task into a slot. Returns it with the measurements of its checkpoint."""
     entry = _Entry(task, engine, slot)
@@ -252,8 +279,21 @@ def _moved(entries: dict[int, _Entry], kept: list[int] | None) -> dict[int, _Ent
     return entries if kept is None else {slot: entries[was] for slot, was in enumerate(kept)}
 
 
+def _released(held: list[_Entry], ranks: Ranks) -> _Entry | None:
+    """Takes one of the trials out that are held no longer; None if there is none."""
+    for number, entry in enumerate(held):
+        if _end(entry, ranks) != "held":
+            return held.pop(number)
+    return None
+
+
 def _leave(
-    engine: Engine, slot: int, entries: dict[int, _Entry], *, asked: bool = True
+    engine: Engine,
+    slot: int,
+    entries: dict[int, _Entry],
+    held: list[_Entry],
+    *,
+    asked: bool = True,
 ) -> Iterator[Event]:
     """Frees the slot if its trial ends here, and yields the finished trial. With `asked`, the trial
     ends if its measurements say so, or if the task's `ending` on the first rank says so; the first
@@ -261,6 +301,12 @@ def _leave(
     entry = entries[slot]
     end = _end(entry, engine.ranks) if asked else None
     if end is None:
+        return
+    if end == "held":
+        entry.aside = _copied(engine.state(slot))
+        held.append(entry)
+        del entries[slot]
+        engine.clear(slot)
         return
     if (checkpoint := entry.task.checkpoint) is not None:
         to_go_on = end == "paused" and entry.spent(engine, slot).seconds > WORTH_KEEPING_SECONDS
@@ -315,16 +361,16 @@ def _finished(
     )
 
 
-def _end(entry: _Entry, ranks: Ranks) -> Status | None:
+def _end(entry: _Entry, ranks: Ranks) -> Status | Cut:
     standing, ending = entry.standing, entry.task.ending
     if standing.status is not None:
         return standing.status
     asked = ending is not None and not standing.staying
     upcoming = standing.open_from or standing.upcoming
-    cut = ending(standing.unmet, upcoming) if ending and asked else None
+    cut = ending(standing.unmet, upcoming, standing.passed) if ending and asked else None
     if ranks.count == 1:
         return cut
-    answers: tuple[Status | None, ...] = (None, "dominated", "paused")
+    answers: tuple[Cut, ...] = (None, "dominated", "paused", "held")
     number = torch.tensor(answers.index(cut), device=ranks.device)
     return answers[int(ranks.maximum(number))]
 
