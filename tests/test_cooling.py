@@ -246,3 +246,22 @@ def test_goal_is_easier_first() -> None:
     assert [m.metrics for m in run_trial(one)[0]] == [
         m.metrics for m in run_trial(replace(one, study=study))[0]
     ]
+
+
+def test_repeats_try_later_starts_until_three_in_a_row_pass() -> None:
+    trial = cooled_trial(goals=["val/error < 0.05"], repeats=2, repeats_stay=True)
+    once, outcome = run_trial(replace(trial, study=replace(trial.study, repeats_stay=False)))
+    again, stayed = run_trial(replace(trial, repeat=1))
+    assert ends(again)[: len(ends(once))] == ends(once)
+    (goal,), grid = trial.study.goals, trial.study.grid
+    answer = min(m.step for m in once if goal.passed(m.metrics.get(goal.metric)))
+    passed = {m.step: goal.passed(m.metrics[goal.metric]) for m in again if is_cooled(m)}
+    start, run, along = FIFTH.start(answer), 0, []
+    while run < 3 and FIFTH.end(start) <= 2.5 * answer:
+        along.append(FIFTH.end(start))
+        run = run + 1 if passed[along[-1]] else 0
+        start = grid.after(start)
+    assert set(ends(again)) == {*ends(once), *along}
+    assert len(along) >= 3
+    assert stayed.steps > outcome.steps
+    assert stayed.status == "reached"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
@@ -11,7 +13,7 @@ from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.spaces import COOLDOWN
 from orchestrator.planning.sweep import Recipe
 from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
-from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.cooldown import LADDER, Cooldown
 from orchestrator.records.cooling import first_start
 from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
 
@@ -57,11 +59,41 @@ def cooldown_of(recipe: Recipe) -> Cooldown | None:
         return Cooldown(**{**part.model_dump(), "fraction": share})
 
 
-def refuse_uncoolable(study: Study) -> None:
+def most_steps(study: Study) -> int:
+    """The largest number of steps that a trial of the study trains, about: those of the whole
+    ladder, and those of a bracket at its end."""
+    if study.cooldown is None:
+        return study.budget_steps
+    last = study.cooldown.start(study.budget_steps)
+    halvings = math.ceil(math.log2(math.log(LADDER) / math.log1p(study.grid.spacing or 1)))
+    bracket = max(halvings, 0) * study.cooldown.length(last) + last - last // LADDER
+    return study.cooldown.most_steps(study.grid.after(0), study.budget_steps) + bracket
+
+
+def what_cooldowns_cost(studies: Sequence[Study]) -> Iterator[str]:
+    """Sentences on the steps of trials that are cooled down, recipe by recipe."""
+    times: dict[str, float] = {}
+    for study in studies:
+        if study.cooldown is not None:
+            more = most_steps(study) / study.budget_steps
+            times[study.recipe] = max(more, times.get(study.recipe, 0.0))
+    for recipe, more in times.items():
+        yield (
+            f"{recipe}: with its cooldowns, a trial trains up to {more:.1f} times the steps of the "
+            "training that it finds, and a repeat about as many."
+        )
+
+
+def refuse_uncoolable(study: Study, *, branches: bool) -> None:
     """Raises `BadInput` where trials of the study can't be cooled down."""
     if study.cooldown is None:
         return
     with mistakes_in(f"recipe {study.recipe!r}: schedule: {COOLDOWN}"):
+        if branches:
+            raise BadInput(
+                "branches compare trainings at the rate of their trunk: leave out the cooldown.",
+                code="not-together",
+            )
         decay = study.space.get("decay", "constant")
         for each in decay.options if isinstance(decay, Choice) else [decay]:
             if not DECAYS[str(each)].endless:
@@ -70,7 +102,7 @@ def refuse_uncoolable(study: Study) -> None:
                     "nothing left to cool down. Leave out one of them.",
                     code="not-together",
                 )
-        if study.batch_schedule is not None or study.states_at:
+        if study.batch_schedule is not None:
             raise BadInput(
                 "trials whose batch size grows can't be cooled down: leave out one of them.",
                 code="not-together",

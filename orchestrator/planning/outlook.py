@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
+from orchestrator.planning.cooldowns import most_steps
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.programs.starting import Devices
@@ -131,8 +132,11 @@ def _of_study(
     study: Study, ranks: Callable[[int], int], speeds: Mapping[StudyKey, Speed | None]
 ) -> StudyOutlook:
     trials = study.trials + study.most_repeats
-    budget = study.budget_steps
-    each = Between(study.following(0) if study.stop_dominated else budget, budget)
+    budget = most_steps(study)
+    least = study.following(0)
+    if study.cooldown is not None:
+        least = study.cooldown.end(least)
+    each = Between(least if study.stop_dominated else budget, budget)
     count, speed = ranks(study.batch_size), speeds.get(study.key)
     seconds = dear = None
     if speed is not None:
@@ -152,7 +156,7 @@ def _of_study(
         **asdict(study.key),
         ranks=count,
         trials=trials,
-        budget_steps=budget,
+        budget_steps=study.budget_steps,
         steps=each.mapped(lambda steps: trials * steps),
         fits=speed is not None if study.key in speeds else None,
         speed=speed,
@@ -180,10 +184,9 @@ def seconds_at_most(studies: Iterable[Study], data_dir: Path | None) -> float:
         seen = sum(data.size or 0 for name, data in splits.items() if name != "train")
         looks = evaluations(study, study.budget_steps)
         # Without gradients, a model takes a third of the operations.
-        examples = study.examples(study.budget_steps) + looks * seen / 3
-        each = (
-            study.budget_steps + looks
-        ) * STEP_SECONDS + examples * flops / OPERATIONS_PER_SECOND
+        steps = most_steps(study)
+        examples = study.examples(steps) + looks * seen / 3
+        each = (steps + looks) * STEP_SECONDS + examples * flops / OPERATIONS_PER_SECOND
         seconds += (study.trials + study.most_repeats) * (each if flops else math.inf)
     return seconds
 

@@ -12,12 +12,12 @@ from pydantic import ValidationError
 
 from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
-from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable
+from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable, what_cooldowns_cost
 from orchestrator.planning.doubts import starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.programs import of_programs, refuse_with_program
 from orchestrator.planning.rehearsal import rehearse_all
-from orchestrator.planning.spaces import COOLDOWN, ONLY, chosen_points, scaled_to, space_of
+from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
 from orchestrator.planning.sweep import Budget, Sweep
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
@@ -88,6 +88,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
+        *what_cooldowns_cost(studies),
         *(of_programs(studies) if sweep.repeats else ()),
     )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
@@ -122,7 +123,7 @@ def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
             else of_class(sweep, name, load_workload(name), data_dir)
         )
         for study in studies_of(sweep, name, asked):
-            refuse_uncoolable(study)
+            refuse_uncoolable(study, branches=sweep.branch is not None)
             studies.append(with_more(study, sweep.more))
             trials += studies[-1].trials + studies[-1].most_repeats
             if len(studies) > MOST_STUDIES or trials > MOST_TRIALS:
@@ -233,7 +234,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             repeats=sweep.repeats if program is None or has_seed(program) else 0,
             repeat_best=sweep.repeat_best,
             stop_at_goal=sweep.stop.at_goal,
-            repeats_stay=sweep.stop.repeats_stay and COOLDOWN not in recipe.schedule,
+            repeats_stay=sweep.stop.repeats_stay,
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),

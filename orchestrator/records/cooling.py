@@ -14,12 +14,12 @@ import math
 from collections.abc import Mapping
 
 from orchestrator.records.cooldown import TRUNK
-from orchestrator.records.goals import Goal
+from orchestrator.records.goals import HELD_FOR, STAYS, Goal
 from orchestrator.records.lr_schedules import warmup_of
 from orchestrator.records.ranges import Value
 from orchestrator.records.standing import Standing
 from orchestrator.records.studies import Study
-from orchestrator.records.trials import Measurement, Trial
+from orchestrator.records.trials import Measurement, Status, Trial
 
 
 def first_start(study: Study, params: Mapping[str, Value]) -> int:
@@ -30,9 +30,10 @@ def first_start(study: Study, params: Mapping[str, Value]) -> int:
 class Cooling:
     """The cooldowns of a trial that have ended."""
 
-    def __init__(self, study: Study, params: Mapping[str, Value]) -> None:
+    def __init__(self, study: Study, params: Mapping[str, Value], *, stays: bool = False) -> None:
+        """With `stays`, later cooldowns follow to see whether they pass, too."""
         assert study.cooldown is not None
-        self._study, self._cooldown = study, study.cooldown
+        self._study, self._cooldown, self._stays = study, study.cooldown, stays
         self._ladder = [*study.cooldown.ladder(first_start(study, params), study.budget_steps)]
         self._values: dict[int, float] = {}
         """Start -> value of the goals' metric at the end."""
@@ -55,7 +56,7 @@ class Cooling:
             if passed and not self._narrow(low, high):
                 return self._between(low, high)
             going_on |= not passed
-        return self._rung if going_on else None
+        return self._rung if going_on else self._later
 
     def end(self, start: int) -> int:
         return self._cooldown.end(start)
@@ -88,8 +89,21 @@ class Cooling:
     @property
     def bases(self) -> set[int]:
         """Starts from which the trunk may have to go on."""
-        lows = {self._bracket(g)[0] for g in self._study.goals if self.met(g) is None}
-        return lows | {max(self._values, default=0)}
+        goals, upcoming = self._study.goals, self.start or 0
+        lows = {self._bracket(goal)[0] for goal in goals if self.met(goal) is None}
+        highs = {self._bracket(goal)[1] for goal in goals if self._stays}
+        before = max((start for start in self._values if start <= upcoming), default=0)
+        return {*lows, *highs, before, max(self._values, default=0)}
+
+    @property
+    def _later(self) -> int | None:
+        """The start that tells next whether a goal holds; None if that is known of all goals."""
+        found = (
+            first_held(self._study, self._values, goal)[1]
+            for goal in sorted(self._study.goals, key=_ease)
+            if self._stays
+        )
+        return next((start for start in found if start is not None), None)
 
     @property
     def _rung(self) -> int | None:
@@ -111,6 +125,26 @@ class Cooling:
         return min(max(round(math.sqrt(low * high)), low + 1), high - 1)
 
 
+def first_held(
+    study: Study, values: Mapping[int, float], goal: Goal
+) -> tuple[int | None, int | None]:
+    """Returns, of the starts from the earliest that passed the goal on, at the distance of two
+    measurements elsewhere, the first of a run that all pass, and the one to try next if that is not
+    known yet. Both are None if there was no such run in time. `values` are those at the ends."""
+    assert study.cooldown is not None
+    first = start = min((start for start, value in values.items() if goal.passed(value)), default=0)
+    until, run = min(study.budget_steps, STAYS * study.cooldown.end(start)), 0
+    while start and study.cooldown.end(start) <= until:
+        if start not in values:
+            return None, start
+        run = run + 1 if goal.passed(values[start]) else 0
+        first = start if run == 1 else first
+        if run == HELD_FOR:
+            return first, None
+        start = study.grid.after(start)
+    return None, None
+
+
 def is_cooled(measurement: Measurement) -> bool:
     """Whether a measurement was taken at the end of a cooldown."""
     return not any(name.startswith(TRUNK) for name in measurement.metrics)
@@ -125,19 +159,22 @@ class CooledStanding(Standing):
 
     def __init__(self, trial: Trial) -> None:
         super().__init__(trial.study)
-        self.cooling = Cooling(trial.study, trial.params)
+        self.cooling = Cooling(trial.study, trial.params, stays=trial.stays)
         self.cools = False
         """Whether the trial is in a cooldown."""
 
     def add(self, measurement: Measurement) -> None:
-        if not is_cooled(measurement):
+        if is_cooled(measurement):
+            self.measurements.append(measurement)
+            self.cooling.add(measurement)
+            self.cools = False
+        else:
             super().add(measurement)
-            return
-        self.measurements.append(measurement)
-        self.cooling.add(measurement)
-        self.cools = False
-        if self.cooling.start is None:
-            self.status = "reached" if self.all_reached else "exhausted"
+        going_on = self.cooling.start is not None
+        self.staying = self.all_reached and going_on
+        if self.status != "diverged":
+            ended: Status = "reached" if self.all_reached else "exhausted"
+            self.status = None if going_on else ended
 
     @property
     def upcoming(self) -> int:

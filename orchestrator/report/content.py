@@ -59,6 +59,8 @@ class Curve:
     trial: int
     steps: Sequence[int]
     values: Sequence[float]
+    ends: bool = False
+    """Whether these are the ends of cooldowns, and not measurements of one training."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from orchestrator.records import Goal, StudyKey
+from orchestrator.records.cooldown import TRUNK
 from orchestrator.report.content import Curve, Panel, grouped
 from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show
@@ -29,14 +31,26 @@ MOST_POINTS = 160
 
 
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
-    """Recipe -> a metric of the best trial of each batch size, as far as it was measured."""
+    """Recipe -> a metric of the best trial of each batch size, as far as it was measured: of one
+    that is cooled down, along its trunk and at the ends of its cooldowns."""
     asked = [(row.key, row.trial) for row in rows if row.trial is not None]
-    found = run.in_parallel(lambda one: _curve(run, metric, *one), asked)
-    return grouped((curve for curve in found if curve), lambda curve: curve.recipe)
+    found = run.in_parallel(lambda one: _curves(run, metric, *one), asked)
+    return grouped((curve for curves in found for curve in curves), lambda curve: curve.recipe)
 
 
-def _curve(run: Run, metric: str, key: StudyKey, trial: int) -> Curve | None:
-    _, step, value = columns(run.curve(key, trial), metric)
+def _curves(run: Run, metric: str, key: StudyKey, trial: int) -> list[Curve]:
+    measured = run.curve(key, trial)
+    on_trunk = TRUNK + metric in measured.column_names
+    found = [_curve(measured, metric, key, trial, ends=on_trunk)]
+    if on_trunk:
+        found.append(_curve(measured, TRUNK + metric, key, trial))
+    return [curve for curve in found if curve is not None]
+
+
+def _curve(
+    measured: pa.Table, metric: str, key: StudyKey, trial: int, *, ends: bool = False
+) -> Curve | None:
+    _, step, value = columns(measured, metric)
     # The axis is logarithmic.
     drawn = np.isfinite(value) & (step > 0)
     step, value = step[drawn], value[drawn]
@@ -52,6 +66,7 @@ def _curve(run: Run, metric: str, key: StudyKey, trial: int) -> Curve | None:
         trial=trial,
         steps=step[shown].tolist(),
         values=[rounded(each, 6) for each in value[shown].tolist()],
+        ends=ends,
     )
 
 
@@ -64,7 +79,9 @@ def training_curves(panel: Panel, show: Show) -> str:
             f"{recipe}: {panel.goal.metric} while it trains",
             f"The winner of each batch size{few}.",
             "Dark lines are small batch sizes, bright lines large ones. A trial stops at its goal "
-            "unless the sweep asks it to go on.",
+            "unless the sweep asks it to go on."
+            + " Points are ends of cooldowns, lines the trunk that they leave."
+            * any(curve.ends for curve in curves),
         )
     return shown
 
@@ -76,15 +93,21 @@ def found(panel: Panel) -> str:
 def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
     """Draws the best trial of each batch size, from small (dark) to large (bright)."""
     figure = Drawing()
-    of_sizes = {curve.batch_size: curve for curve in curves}
+    of_sizes = grouped(curves, lambda curve: curve.batch_size)
     for batch_size, colour in shaded(of_sizes):
-        curve = of_sizes[batch_size]
-        figure.add({
-            "x": curve.steps, "y": curve.values, "name": f"{curve.batch_size:,}", "mode": "lines",
-            "line": {"color": colour, "width": 2},
-            "hovertemplate": f"{of_size(curve.batch_size)}trial {curve.trial}, "
-            "step %{x:,}: %{y:.4g}<extra></extra>",
-        })  # fmt: skip
+        for curve in of_sizes[batch_size]:
+            what = ", end of a cooldown" if curve.ends else ""
+            style = (
+                {"mode": "markers", "marker": {"color": colour, "size": 7}, "showlegend": False}
+                if curve.ends
+                else {"mode": "lines", "line": {"color": colour, "width": 2}}
+            )
+            figure.add({
+                "x": curve.steps, "y": curve.values, "name": f"{batch_size:,}", **style,
+                "legendgroup": f"{batch_size}",
+                "hovertemplate": f"{of_size(batch_size)}trial {curve.trial}, "
+                f"step %{{x:,}}: %{{y:.4g}}{what}<extra></extra>",
+            })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
     figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
     styled(figure, "Step", safe(goal.metric), legend="batch size")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import STAYS, Goal, Study, Value
+from orchestrator.records.cooling import first_held
 from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
@@ -100,7 +101,16 @@ def _held(
     """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
     found: dict[int, Draw] = {}
     for number, row, (of, step, value) in _curves(run, study, goal, trial):
-        if number in draws_of:
+        if number in draws_of and study.cooldown is not None:
+            _, ends, at_end = at_ends(study, (of, step, value))
+            starts = map(study.cooldown.start, ends.tolist())
+            held, unknown = first_held(study, dict(zip(starts, at_end.tolist(), strict=True)), goal)
+            if unknown is not None:
+                return None
+            end = 0 if held is None else study.cooldown.end(held)
+            before = int(ends[ends < end].max(initial=0))
+            found[number] = (math.inf, 0) if held is None else (float(end), end - before)
+        elif number in draws_of:
             # Others may have trained on for another goal, which must not matter.
             until = STAYS * draws_of[number][0]
             within = np.where(
