@@ -171,8 +171,8 @@ def _kind(row: Mapping[str, Any]) -> str:
 
 def _far(rows: Sequence[Mapping[str, Any]]) -> list[float]:
     """How many doublings of the fewest steps each of the trials took."""
-    fewest = min((row["steps_to_goal"] for row in rows), default=1)
-    return [rounded(math.log2(row["steps_to_goal"] / fewest)) for row in rows]
+    steps = [max(row["steps_to_goal"], 1) for row in rows]  # some pass before their first step
+    return [rounded(math.log2(each / min(steps))) for each in steps]
 
 
 def _describe(row: Mapping[str, Any]) -> str:
