@@ -60,7 +60,7 @@ def status(
 def _status_of(run: Run, study: Study) -> dict[str, Any]:
     from orchestrator.results import steps_to_all
 
-    trials = run.trials(study.key, {"status", "steps", "archive_status"})
+    trials = run.trials(study.key, {"status", "steps", "open_from", "archive_status"})
     statuses = trials["status"].to_pylist()
     return {
         **asdict(study.key),

@@ -74,7 +74,8 @@ class Plan:
             f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
             f"{{...}}}}`."
         )
-        return [*self.doubts, *([said] if besides else [])]
+        costs = what_cooldowns_cost(self.studies)
+        return [*self.doubts, *costs, *([said] if besides else [])]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -88,7 +89,6 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
-        *what_cooldowns_cost(studies),
         *(of_programs(studies) if sweep.repeats else ()),
     )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)

@@ -113,9 +113,11 @@ class Counted:
         self._study = study
         self._steps: list[int] = trials["steps"].to_pylist()
         self._statuses: list[str] = trials["status"].to_pylist()
+        self._open_from: list[int | None] = [None] * len(trials)
         if study.cooldown is not None:
             # It would end where the earliest cooldown ends that may still follow.
-            self._steps = [at or study.budget_steps for at in trials["open_from"].to_pylist()]
+            self._open_from = trials["open_from"].to_pylist()
+            self._steps = [at or study.budget_steps for at in self._open_from]
         published: list[str | None] = [None] * len(trials)
         if "archive_status" in trials.column_names:
             published = trials["archive_status"].to_pylist()
@@ -146,7 +148,7 @@ class Counted:
         found = []
         for index, place in self.places.items():
             status, steps = self._statuses[place], self._steps[place]
-            row = {"status": status, "steps": steps, "open_from": steps}
+            row = {"status": status, "steps": steps, "open_from": self._open_from[place]}
             sooner = self._study.cooldown is not None and status != "reached"
             if index in crossed and not sooner:
                 continue
