@@ -8,14 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_trial, run_trial
+from conftest import make_trial, refused, run_trial, train_all
 from quadratic import Moments
 from stacking import train_stacked, variants
 
+from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
+from orchestrator.planning.growth import refuse_incomparable
+from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooldown import Cooldown
 from orchestrator.records.cooling import CooledStanding, is_cooled
+from orchestrator.results import Run, frontier_of
+from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, Ranks, loop, train
 
 FIFTH = Cooldown(fraction=0.2)
@@ -265,3 +271,99 @@ def test_repeats_try_later_starts_until_three_in_a_row_pass() -> None:
     assert len(along) >= 3
     assert stayed.steps > outcome.steps
     assert stayed.status == "reached"
+
+
+COOLED = {
+    "name": "cooled",
+    "workloads": ["digits/mlp"],
+    "recipes": [{"name": "cooled", "optimizer": "momentum", "schedule": {"cooldown": {}}}],
+    "batch_sizes": [32, 256],
+    "search": {"trials": 6},
+    "goals": ["val/error < 0.2"],
+    "budget": {"examples": 20_000},
+    "repeats": 2,
+}
+
+
+GROWING = [{"batch_size": 8}, {"steps": 9, "batch_size": 16}]
+
+
+def planned_of(**changes: Any) -> Plan:
+    return plan(Sweep.model_validate({**COOLED, **changes}))
+
+
+def recipe(schedule: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"recipes": [{"name": "cooled", "optimizer": "momentum", "schedule": schedule, **more}]}
+
+
+@pytest.mark.dear
+def test_a_sweep_finds_the_same_with_and_without_exact_stopping(tmp_path: Path) -> None:
+    found = {}
+    for name, changes in {
+        "raced": {},
+        "full": {"stop": {"dominated": False}},
+        "alone": {"resources": {"stack": 1}},
+    }.items():
+        run, planned = Run(Place.at(tmp_path / name)), planned_of(**changes)
+        run.create(planned.sweep.resolved(), planned.studies, {})
+        train_all(run, planned)
+        assert not train_all(run, planned), "nothing is left to train"
+        rows = frontier_of(run)
+        assert all(row.finished and row.reached and not row.censored for row in rows)
+        found[name] = [
+            (row.batch_size, row.steps, row.resolution, row.trial, row.metrics["val/loss"],
+             row.repeats and (row.repeats.steps, row.repeats.lost))
+            for row in rows
+        ]  # fmt: skip
+    assert found["raced"] == found["full"] == found["alone"]
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "shown"),
+    [
+        ("not-together", recipe({"cooldown": {}, "decay": "cosine"}), ["cosine"]),
+        ("not-together", recipe({"cooldown": {"fraction": 0.2, "steps": 9}}), ["fraction"]),
+        ("no-effect", recipe({"cooldown": {"power": 2}}), ["power", "linear"]),
+        ("unknown-name", recipe({"cooldown": {"shape": "linaer"}}), ["linaer", "linear"]),
+        ("wrong-value", recipe({"cooldown": {"fraction": 1}}), ["fraction"]),
+        ("unknown-key", recipe({"cooldown": {"length": 1}}), ["length"]),
+        ("wrong-value", recipe({"cooldown": 0.2}), ["cooldown"]),
+        ("not-together", {"goals": ["val/error < 0.2 for 2 measurements"]}, ["for 2"]),
+        ("not-together", {"goals": ["val/error < 0.2", "val/loss < 1"]}, ["cooldown"]),
+        ("wrong-value", {"goals": ["batch/loss < 1"]}, ["batch/loss"]),
+        ("no-such-budget", {"budget": {"steps": 1}}, ["1", "2"]),
+        (
+            "not-together",
+            recipe({"cooldown": {}}, batch_schedule=GROWING),
+            ["cooldown"],
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_together_is_refused(
+    code: str, changes: dict[str, Any], shown: list[str]
+) -> None:
+    with refused(code, *shown):
+        planned_of(**changes)
+
+
+def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:
+    run, planned = Run(Place.at(tmp_path)), planned_of()
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    for changes in ({"budget": {"examples": 40_000}}, {"goals": ["val/error < 0.3"]}):
+        with refused("incomparable", tmp_path):
+            refuse_incomparable(run, planned_of(**changes))
+    refuse_incomparable(run, planned_of(search={"trials": 9}))
+    assert [study.cooldown for study in run.studies()] == [FIFTH, FIFTH]
+
+
+def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) -> None:
+    changes = {"goals": ["val/error < 0.0001"], "repeats": 0, "search": {"trials": 2}}
+    run, planned = Run(Place.at(tmp_path)), planned_of(**changes)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    train_all(run, planned)
+    study = run.studies()[0]
+    end = FIFTH.end(64) * study.batch_size
+    for amount, fair in ((end, True), (int(1.5 * end), False)):
+        asked = Within.parse(f"examples={amount}")
+        (law,) = best_batch_sizes(run, "val/loss", within=[asked])
+        assert (len(law.left_out) == 0) == fair, law

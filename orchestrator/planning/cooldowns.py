@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from orchestrator.planning.parts import Part
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.spaces import COOLDOWN
 from orchestrator.planning.sweep import Recipe
+from orchestrator.planning.sweep_file import validated_as
 from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
 from orchestrator.records.cooldown import LADDER, Cooldown
 from orchestrator.records.cooling import first_start
@@ -47,16 +47,10 @@ class CooldownPart(Part):
 def cooldown_of(recipe: Recipe) -> Cooldown | None:
     if COOLDOWN not in recipe.schedule:
         return None
-    with mistakes_in(f"recipe {recipe.name!r}: schedule: {COOLDOWN}"):
-        given: Any = recipe.schedule[COOLDOWN]
-        try:
-            part = CooldownPart.model_validate({} if given is None else given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            raise BadInput(f"{place}: {first['msg']}", code="wrong-value") from None
-        share = 0.2 if part.fraction is None and part.steps is None else part.fraction
-        return Cooldown(**{**part.model_dump(), "fraction": share})
+    place = f"recipe {recipe.name!r}: schedule: {COOLDOWN}"
+    part = validated_as(CooldownPart, recipe.schedule[COOLDOWN] or {}, place)
+    share = 0.2 if part.fraction is None and part.steps is None else part.fraction
+    return Cooldown(**{**part.model_dump(), "fraction": share})
 
 
 def most_steps(study: Study) -> int:
