@@ -11,11 +11,13 @@ examples than the fewest (`Scaling.critical_by_examples`). It exists for every l
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 
 import numpy as np
 from measured import (
+    CNN,
     DIGITS,
     GROUPS,
     HERE,
@@ -54,6 +56,8 @@ from scipy import stats
 
 from orchestrator.analysis import Estimate, tuned
 from orchestrator.analysis.tuned import EFFECTIVE
+
+DECAYED = "warmup-stable-decay"
 
 NEVER = Estimate(value=math.inf, low=math.inf, high=math.inf)
 """The steps to a goal that most repeats never reach, over those of others that do."""
@@ -503,6 +507,107 @@ def _compared(*, pairs: Sequence[tuple[str, str, str]], what: str) -> Measured:
         bounds=(1,),
         answer=beyond(mean, "above", 1),
     )
+
+
+COOLED = {CNN: "cooled_cnn", "sympy/gpt": "cooled_gpt"}
+"""Workload -> the run with each optimizer at a constant rate, and cooled down."""
+
+TESTED = ("sgd", "momentum", "adamw", "muon")
+
+
+def _cooling_moves_the_end(group: str) -> Measured:
+    ends = {s.recipe: known(s.critical_by_examples) for s in scalings_of(group)}
+    cells = [
+        cell(f"{name}, cooled / constant", first, second)
+        for name in TESTED
+        if (first := ends.get(f"{name}_cooled")) and (second := ends.get(name))
+    ]
+    mean = mean_of(cells)
+    moved = within(mean, 0.8, 1.25)
+    answers: dict[Answer, Answer] = {"agrees": "disagrees", "disagrees": "agrees"}
+    return Measured(
+        said=f"Cooled down, {said(mean)} times the batch size needs a fifth more examples, over "
+        f"{len(cells)} of {len(TESTED)} optimizers.",
+        cells=cells,
+        axis="ratio of the batch sizes that need a fifth more examples",
+        bounds=(0.8, 1.25),
+        answer=answers.get(moved, moved),
+    )
+
+
+def _cooling_changes_the_order(group: str) -> Measured:
+    points, ratios, cells = points_by(group), dict[str, tuple[Estimate, Estimate]](), list[Cell]()
+    for first, second in itertools.combinations(TESTED, 2):
+        for size in sorted({size for _, size in points}):
+            names = (first, second, f"{first}_cooled", f"{second}_cooled")
+            steps = [of_point(p) for name in names if (p := points[name, size]) is not None]
+            if len(steps) == len(names):
+                pair = f"{first} / {second} at {size}"
+                constant = cell(f"{pair}, constant", steps[0], steps[1])
+                cooled = cell(f"{pair}, cooled", steps[2], steps[3])
+                cells += [constant, cooled]
+                ratios[pair] = constant.estimate, cooled.estimate
+    decided = {
+        pair: (beyond(constant, "above", 1), beyond(cooled, "above", 1))
+        for pair, (constant, cooled) in ratios.items()
+    }
+    clear = [both for both in decided.values() if "undecided" not in both]
+    reversed_ = sum(constant != cooled for constant, cooled in clear)
+    enough = len(clear) >= len(ratios) / 2 > 0
+    answer: Answer = "disagrees" if enough and not reversed_ else "undecided"
+    return Measured(
+        said=f"{reversed_} of {len(clear)} comparisons of two optimizers that are clear both ways "
+        f"come out the other way round cooled down ({len(ratios)} comparisons in all).",
+        cells=cells,
+        axis="ratio of the steps of two optimizers",
+        bounds=(1,),
+        answer="agrees" if reversed_ > 1 else answer,
+    )
+
+
+@claim(title="Cooling down moves the end of scaling, CNN", source=DECAYED, groups=[COOLED[CNN]])
+def cooling_moves_the_end_cnn() -> Measured:
+    """Curves of different batch sizes cross under warmup-stable-decay, so the batch size scales to
+    another end when the learning rate comes down (2601.05034).
+
+    For each of SGD, momentum, AdamW and Muon on digits/cnn, we divide the batch size that needs a
+    fifth more examples with cooldowns of a fifth of the training by that at a constant rate. The
+    claim agrees if the whole interval of the geometric mean lies outside of 0.8 to 1.25, and
+    disagrees if it lies within.
+    """
+    return _cooling_moves_the_end(COOLED[CNN])
+
+
+@claim(title="Cooling down changes the order, CNN", source=DECAYED, groups=[COOLED[CNN]])
+def cooling_changes_the_order_cnn() -> Measured:
+    """Rankings of optimizers flip when the learning rate decays (2509.02046).
+
+    At each batch size of digits/cnn we divide the steps of each two of SGD, momentum, AdamW and
+    Muon, at a constant rate and cooled down. A comparison is clear if the whole interval lies on
+    one side of 1. The claim agrees if at least two comparisons are clear both ways and contradict
+    each other. Of optimizers that are equal, one comparison does so by chance in at most one of
+    200, and two of 24 in less than one run of 100. It disagrees if none does and at least half of
+    all comparisons are clear both ways.
+    """
+    return _cooling_changes_the_order(COOLED[CNN])
+
+
+@claim(title="Cooling down moves the end, GPT", source=DECAYED, groups=[COOLED["sympy/gpt"]])
+def cooling_moves_the_end_gpt() -> Measured:
+    """The same of a small language model (2601.05034).
+
+    The rule is the same, on sympy/gpt.
+    """
+    return _cooling_moves_the_end(COOLED["sympy/gpt"])
+
+
+@claim(title="Cooling down changes the order, GPT", source=DECAYED, groups=[COOLED["sympy/gpt"]])
+def cooling_changes_the_order_gpt() -> Measured:
+    """The same of a small language model (2509.02046).
+
+    The rule is the same, on sympy/gpt.
+    """
+    return _cooling_changes_the_order(COOLED["sympy/gpt"])
 
 
 CLAIMS: tuple[Claim, ...] = tuple(REGISTERED)

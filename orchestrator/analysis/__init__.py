@@ -37,6 +37,7 @@ from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
 from orchestrator.analysis.words import (
     batch_sizes_of,
     confirmed_in_words,
+    cooled_sentences,
     errors_in_words,
     factor_in_words,
     frontier_cells,

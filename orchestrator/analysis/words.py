@@ -233,6 +233,15 @@ def batch_sizes_of(row: FrontierRow) -> str:
     return f"{row.batch_schedule.first:,} to {row.batch_size:,}"
 
 
+def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
+    """A sentence on each recipe whose steps are those of trainings that are cooled down."""
+    cooled = dict.fromkeys((row.recipe, str(row.cooldown)) for row in rows if row.cooldown)
+    return [
+        f"{recipe}: steps of trainings whose learning rate comes down ({how})."
+        for recipe, how in cooled
+    ]
+
+
 def growing_sentence(row: FrontierRow) -> str:
     """The sentence on a training whose batch size grows."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"

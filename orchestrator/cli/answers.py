@@ -9,6 +9,7 @@ from rich.table import Table
 
 from orchestrator.analysis import (
     batch_sizes_of,
+    cooled_sentences,
     curves_of,
     errors_in_words,
     frontier_cells,
@@ -72,6 +73,7 @@ def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
             lines.append(f"  {said}")
         if (one := flattered.get(scaling.names)) is not None:
             lines.append(f"  Mind: {holding_in_words(one)}")
+    lines += cooled_sentences(rows)
     return lines + [growing_sentence(row) for row in rows if row.batch_schedule is not None]
 
 

@@ -33,6 +33,11 @@ class Cooldown:
         if not 0 <= self.end_factor < 1:
             raise wrong_value("`end_factor`", "from 0 to below 1", self.end_factor)
 
+    def __str__(self) -> str:
+        part = f"{self.steps:,} steps" if self.fraction is None else f"{100 * self.fraction:g} %"
+        to = f", to {self.end_factor:g} of it" if self.end_factor else ""
+        return f"{self.shape} in the last {part}{to}"
+
     def length(self, start: int) -> int:
         """Returns the number of steps of the cooldown that begins at step `start`."""
         if self.steps is not None:

@@ -13,7 +13,13 @@ from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import ENOUGH_STEPS, Point, beside_minima, trained_points
-from orchestrator.analysis.words import growing_sentence, headline, in_count, in_time
+from orchestrator.analysis.words import (
+    cooled_sentences,
+    growing_sentence,
+    headline,
+    in_count,
+    in_time,
+)
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.drawing import Drawing
@@ -122,6 +128,7 @@ def _reading(panel: Panel) -> str:
         )
     if not all(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append("Without repeats, a point is the fewest steps of any trial.")
+    said += cooled_sentences(panel.drawn.rows)
     said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
     if any(scaling.curves for scaling in panel.drawn.scalings):
         said.append("Dotted: the middle of all bends that the points allow, nine tenths shaded.")

@@ -59,8 +59,8 @@ class Curve:
     trial: int
     steps: Sequence[int]
     values: Sequence[float]
-    ends: bool = False
-    """Whether these are the ends of cooldowns, and not measurements of one training."""
+    trained: float | None = None
+    """If these are ends of cooldowns: steps that the trial trained, over those of its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)

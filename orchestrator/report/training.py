@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -33,22 +34,25 @@ MOST_POINTS = 160
 def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
     """Recipe -> a metric of the best trial of each batch size, as far as it was measured: of one
     that is cooled down, along its trunk and at the ends of its cooldowns."""
-    asked = [(row.key, row.trial) for row in rows if row.trial is not None]
-    found = run.in_parallel(lambda one: _curves(run, metric, *one), asked)
+    found = run.in_parallel(partial(_curves, run, metric), rows)
     return grouped((curve for curves in found for curve in curves), lambda curve: curve.recipe)
 
 
-def _curves(run: Run, metric: str, key: StudyKey, trial: int) -> list[Curve]:
-    measured = run.curve(key, trial)
-    on_trunk = TRUNK + metric in measured.column_names
-    found = [_curve(measured, metric, key, trial, ends=on_trunk)]
-    if on_trunk:
-        found.append(_curve(measured, TRUNK + metric, key, trial))
+def _curves(run: Run, metric: str, row: FrontierRow) -> list[Curve]:
+    if row.trial is None:
+        return []
+    measured, found = run.curve(row.key, row.trial), list[Curve | None]()
+    if row.cooldown is not None and row.steps:
+        trials = run.trials(row.key, ["trial", "steps"])
+        steps = trials["steps"].to_pylist()[trials["trial"].to_pylist().index(row.trial)]
+        found.append(_curve(measured, metric, row.key, row.trial, trained=steps / row.steps))
+        metric = TRUNK + metric
+    found.append(_curve(measured, metric, row.key, row.trial))
     return [curve for curve in found if curve is not None]
 
 
 def _curve(
-    measured: pa.Table, metric: str, key: StudyKey, trial: int, *, ends: bool = False
+    measured: pa.Table, metric: str, key: StudyKey, trial: int, *, trained: float | None = None
 ) -> Curve | None:
     _, step, value = columns(measured, metric)
     # The axis is logarithmic.
@@ -66,7 +70,7 @@ def _curve(
         trial=trial,
         steps=step[shown].tolist(),
         values=[rounded(each, 6) for each in value[shown].tolist()],
-        ends=ends,
+        trained=trained,
     )
 
 
@@ -80,10 +84,18 @@ def training_curves(panel: Panel, show: Show) -> str:
             f"The winner of each batch size{few}.",
             "Dark lines are small batch sizes, bright lines large ones. A trial stops at its goal "
             "unless the sweep asks it to go on."
-            + " Points are ends of cooldowns, lines the trunk that they leave."
-            * any(curve.ends for curve in curves),
+            + _of_cooldowns([one.trained for one in curves if one.trained is not None]),
         )
     return shown
+
+
+def _of_cooldowns(trained: Sequence[float]) -> str:
+    if not trained:
+        return ""
+    return (
+        f" Points are ends of cooldowns, lines the trunks that they leave. With all of them, these "
+        f"trials trained {min(trained):.1f} to {max(trained):.1f} times the steps of their answers."
+    )
 
 
 def found(panel: Panel) -> str:
@@ -96,10 +108,10 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
     of_sizes = grouped(curves, lambda curve: curve.batch_size)
     for batch_size, colour in shaded(of_sizes):
         for curve in of_sizes[batch_size]:
-            what = ", end of a cooldown" if curve.ends else ""
+            what = ", end of a cooldown" if curve.trained else ""
             style = (
                 {"mode": "markers", "marker": {"color": colour, "size": 7}, "showlegend": False}
-                if curve.ends
+                if curve.trained
                 else {"mode": "lines", "line": {"color": colour, "width": 2}}
             )
             figure.add({

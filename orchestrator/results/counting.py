@@ -142,9 +142,16 @@ class Counted:
             begin, end = end, min(end + max(trials - counted, 0), len(indices))
         self.places = {index: self.places[index] for index in indices[:end]}
 
-    def next_steps(self, crossed: Collection[int]) -> list[tuple[int, int]]:
+    def next_steps(
+        self, crossed: Collection[int], trunk: tuple[NDArray[Any], NDArray[Any]] | None = None
+    ) -> list[tuple[int, int]]:
         """(step, index) of the next possible measurement of each trial that stopped early, except
-        those that have `crossed` the goal. One that is cooled down might have crossed it sooner."""
+        those that have `crossed` the goal. One that is cooled down might have crossed it sooner.
+        For a goal on its `trunk`, trials and steps of the measurements there are given."""
+        if trunk is not None:
+            last = lowest_of_each(trunk[0], -trunk[1])
+            others = self.places.keys() - set(crossed)
+            return [(self._study.following(-last[index]), index) for index in others & last.keys()]
         found = []
         for index, place in self.places.items():
             status, steps = self._statuses[place], self._steps[place]

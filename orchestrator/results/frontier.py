@@ -31,6 +31,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
+from orchestrator.records.cooldown import TRUNK, Cooldown
 from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
 from orchestrator.results.counting import (
     Counted,
@@ -71,6 +72,8 @@ class FrontierRow:
     batch_schedule: BatchSchedule | None = None
     """The schedule of a study whose batch size grows along its trainings; such a row belongs to no
     curve. None for a constant batch size."""
+    cooldown: Cooldown | None = None
+    """How the trainings are cooled down whose steps these are; None if they are not."""
     goal: str
     within: str | None = None
     """The budget that was asked about, such as `steps=500`; None for each study's budget."""
@@ -266,9 +269,10 @@ def _row(
     as_searched = trained_here and goal in study.goals and first is last is None
     # (step, index) at which each trial that was ended early without having crossed the goal might
     # have reached it: at its next measurement, or where the run begins that it ended in.
+    on_trunk = goal.metric.startswith(TRUNK)
     open_at = sorted(
         (found.begun.get(index, upcoming), index)
-        for upcoming, index in counted.next_steps(crossed)
+        for upcoming, index in counted.next_steps(crossed, (trial, step) if on_trunk else None)
         if last is None or upcoming <= last
     )
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
@@ -281,6 +285,7 @@ def _row(
         **asdict(study.key),
         optimizer=study.optimizer,
         batch_schedule=study.batch_schedule,
+        cooldown=study.cooldown,
         goal=str(goal),
         within=None if within is None else str(within),
         reached=best is not None,

@@ -15,7 +15,7 @@ from orchestrator.results.frontier import FrontierRow
 from orchestrator.results.store import Run
 from orchestrator.results.tables import write_table
 
-JSON_COLUMNS = ("batch_schedule", "params", "metrics", "trials", "leaders", "repeats")
+JSON_COLUMNS = ("batch_schedule", "cooldown", "params", "metrics", "trials", "leaders", "repeats")
 
 
 def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
@@ -35,6 +35,8 @@ def to_csv(rows: Sequence[FrontierRow]) -> str:
     ]  # fmt: skip
     if any(row.batch_schedule for row in rows):
         columns.insert(columns.index("batch_size") + 1, "batch_schedule")
+    if any(row.cooldown for row in rows):
+        columns.insert(columns.index("goal"), "cooldown")
     if any(row.within for row in rows):
         columns.insert(columns.index("goal") + 1, "within")
     repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []

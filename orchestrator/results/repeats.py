@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import STAYS, Goal, Study, Value
+from orchestrator.records.cooldown import TRUNK
 from orchestrator.records.cooling import first_held
 from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
 from orchestrator.results.store import Run
@@ -102,6 +103,8 @@ def _held(
     found: dict[int, Draw] = {}
     for number, row, (of, step, value) in _curves(run, study, goal, trial):
         if number in draws_of and study.cooldown is not None:
+            if goal.metric.startswith(TRUNK):
+                return None
             _, ends, at_end = at_ends(study, (of, step, value))
             starts = map(study.cooldown.start, ends.tolist())
             held, unknown = first_held(study, dict(zip(starts, at_end.tolist(), strict=True)), goal)
@@ -186,6 +189,8 @@ def _draw(
     first, step = reached(study, goal, measured_at).first, measured_at[1]
     if first is not None:
         return float(first), first - int(step[step < first].max(initial=0))
+    if goal.metric.startswith(TRUNK):
+        return None  # it may have been passed later
     if (upcoming := next_possible(study, row)) is not None and (last is None or upcoming <= last):
         return None
     return math.inf, 0
