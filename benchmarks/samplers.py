@@ -22,7 +22,7 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial, Goal
 from orchestrator.search import Director, Proposal, ending
 from orchestrator.training import Ranks, train
-from orchestrator.training.loop import Ending
+from orchestrator.training.entry import Ending
 
 ALGORITHMS = ("halton", "tpe", "gp", "cmaes")
 

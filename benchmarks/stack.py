@@ -39,7 +39,8 @@ from orchestrator.records import Study, Trial
 from orchestrator.records.standing import Standing
 from orchestrator.training import Ranks, train
 from orchestrator.training.alike import ask_for_alike
-from orchestrator.training.loop import Task, train_all
+from orchestrator.training.entry import Task
+from orchestrator.training.loop import train_all
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import best_width, why_not
 from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of

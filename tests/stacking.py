@@ -6,7 +6,8 @@ from typing import Any
 
 from orchestrator.records import Measurement, Trial
 from orchestrator.training import Ranks
-from orchestrator.training.loop import Task, train_all
+from orchestrator.training.entry import Task
+from orchestrator.training.loop import train_all
 from orchestrator.training.stack import Stack
 
 

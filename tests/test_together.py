@@ -16,7 +16,8 @@ from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Out
 from orchestrator.search import PackRace, Proposal
 from orchestrator.search.race import no_bounds
 from orchestrator.training import Checkpoint, Ranks, loop
-from orchestrator.training.loop import Task, train_all
+from orchestrator.training.entry import Task
+from orchestrator.training.loop import train_all
 from orchestrator.training.stack import Stack
 
 GRID = EvaluationGrid(spacing=0.2, min_gap=3)

@@ -9,31 +9,20 @@ import platform
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor
 
-from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Status, Trial
-from orchestrator.records.cooling import CooledStanding, standing_of
-from orchestrator.training.checkpoint import Checkpoint, States
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Trial
+from orchestrator.records.cooling import CooledStanding
+from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
+from orchestrator.training.entry import Cut, Ending, Entry, Task, copied
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
-from orchestrator.training.tenant import Tenant
-from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import mapped
-
-Cut = Literal["dominated", "paused", "held"] | None
-Ending = Callable[[Mapping[Goal, int], int, Mapping[Goal, int]], Cut]
-"""Function that decides whether a trial ends. It gets the goals that the trial has not reached,
-each with the first step at which it may still turn out to be reached, the step of its next
-measurement, and goals that it has passed but may turn out to reach sooner. A `dominated` trial ends
-for good; a `paused` trial may go on from its checkpoint; a `held` trial leaves its slot until
-another trial has ended, and is then asked again."""
 
 MOST_SAVING = 0.02
 """Largest share of the training time that is spent on saving checkpoints."""
@@ -43,111 +32,6 @@ WORTH_KEEPING_SECONDS = 0.1
 for less starts again from its beginning if it must go on."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """A trial to train, with its checkpoint and the rule that ends it."""
-
-    trial: Trial
-    checkpoint: Checkpoint | None = None
-    """File from which the trial resumes, and to which it saves its state from time to time."""
-    ending: Ending | None = None
-    """Rule that may end the trial early. It is called after each measurement, on the first rank
-    only."""
-    states: States | None = None
-    """State with which the trial begins, and states that it saves for other trials."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spent:
-    """What a trial took."""
-
-    steps: int = 0
-    seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-
-    @classmethod
-    def at(cls, position: Trainer | Tenant) -> Spent:
-        """What it took up to its position, on the way that leads there."""
-        return cls(
-            steps=position.step,
-            seconds=position.seconds,
-            evaluation_seconds=position.evaluation_seconds,
-        )
-
-    def plus(self, other: Spent, sign: int = 1) -> Spent:
-        return Spent(
-            **{name: value + sign * getattr(other, name) for name, value in asdict(self).items()}
-        )
-
-
-class _Entry:
-    """A task in a slot."""
-
-    def __init__(self, task: Task, engine: Engine, slot: int) -> None:
-        self.task = task
-        self.standing = standing_of(task.trial)
-        self.kept: dict[int, Mapping[str, Any]] = {}
-        """Step of the trunk -> state from which the trial may have to go on."""
-        self.before = Spent()
-        """What it took up to where it went back to the trunk, beyond what the trunk had taken."""
-        self.cooled: int | None = None
-        """Step at which the cooldown began that it is in, or at the end of; None: on the trunk."""
-        self.aside: Mapping[str, Any] | None = None
-        """Its state while it is held."""
-        self.width = engine.width
-        self.began = time.time()
-        self.resumed = Spent()
-        """What it took before it was put into the slot."""
-        self.kept_at = engine.seconds
-        """Time of the last checkpoint, in seconds of the engine."""
-        self.pause = 0.0
-        """Seconds until the next one is worth its time."""
-
-    def spent(self, engine: Engine, slot: int) -> Spent:
-        """What the trial has taken so far."""
-        return self.before.plus(Spent.at(engine.at(slot)))
-
-    def state(self, engine: Engine, slot: int) -> Mapping[str, Any]:
-        """Everything that the rest of the trial depends on."""
-        state = engine.state(slot)
-        if not isinstance(self.standing, CooledStanding):
-            return state
-        more = {"kept": self.kept, "before": asdict(self.before), "cooled": self.cooled}
-        return {**state, **more}
-
-    def put(self, engine: Engine, slot: int, state: Mapping[str, Any] | None) -> None:
-        engine.put(slot, self.task.trial, state)
-        found = state or {}
-        self.kept, self.before = dict(found.get("kept", {})), Spent(**found.get("before", {}))
-        self.cooled = found.get("cooled")
-        self.began, self.resumed = time.time(), self.spent(engine, slot)
-        self.kept_at = engine.seconds
-
-    def go_back(self, engine: Engine, slot: int) -> None:
-        """Goes back from the end of a cooldown to the last state before the next one begins."""
-        assert isinstance(self.standing, CooledStanding)
-        cooling, spent, seconds = self.standing.cooling, self.spent(engine, slot), engine.seconds
-        self.kept = {start: s for start, s in self.kept.items() if start in cooling.bases}
-        before = [start for start in self.kept if start <= (cooling.start or 0)]
-        engine.go_back(slot, _copied(self.kept[max(before)]) if before else None)
-        self.before = spent.plus(Spent.at(engine.at(slot)), sign=-1)
-        self.kept_at += engine.seconds - seconds
-        self.cooled = None
-
-    def come_back(self, engine: Engine, slot: int) -> None:
-        """Puts a trial that was held into a slot."""
-        engine.put(slot, self.task.trial, self.aside)
-        self.aside, self.kept_at = None, engine.seconds
-
-    def cool(self, engine: Engine, slot: int, start: int) -> None:
-        """Begins a cooldown, or goes on with it."""
-        assert isinstance(self.standing, CooledStanding)
-        if start not in self.kept:
-            self.kept[start] = _copied(engine.state(slot))
-        engine.cool(slot, start)
-        self.cooled, self.standing.cools = start, True
-
-
 Event = tuple[Trial, Measurement | FinishedTrial]
 
 
@@ -155,7 +39,7 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
     """Trains the trials of all `tasks`, each in a slot of the engine. A slot whose trial has ended
     gets the next trial at once. Yields each measurement when it is taken, and each trial when it
     has ended. The measurements in a checkpoint come first."""
-    coming, entries, held = iter(tasks), dict[int, _Entry](), list[_Entry]()
+    coming, entries, held = iter(tasks), dict[int, Entry](), list[Entry]()
     try:
         while True:
             for slot in range(engine.width):
@@ -220,8 +104,8 @@ def _fill(
     engine: Engine,
     slot: int,
     coming: Iterator[Task],
-    entries: dict[int, _Entry],
-    held: list[_Entry],
+    entries: dict[int, Entry],
+    held: list[Entry],
 ) -> Iterator[Event]:
     """Puts a trial into the slot if it is free: one that is held no longer, or else the next."""
     while slot not in entries:
@@ -237,9 +121,9 @@ def _fill(
         yield from _leave(engine, slot, entries, held, asked=known != [])
 
 
-def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurement]]:
+def _enter(engine: Engine, slot: int, task: Task) -> tuple[Entry, list[Measurement]]:
     """Puts a task into a slot. Returns it with the measurements of its checkpoint."""
-    entry = _Entry(task, engine, slot)
+    entry = Entry(task, engine, slot)
     put = partial(entry.put, engine, slot)
     known = task.checkpoint.load(task.trial, put, engine.ranks) if task.checkpoint else []
     if not known:
@@ -255,7 +139,7 @@ def _enter(engine: Engine, slot: int, task: Task) -> tuple[_Entry, list[Measurem
     return entry, known
 
 
-def _turn(engine: Engine, entries: Mapping[int, _Entry]) -> None:
+def _turn(engine: Engine, entries: Mapping[int, Entry]) -> None:
     """Begins cooldowns where it is time, and goes back to the trunk after those that have ended."""
     for slot, entry in entries.items():
         standing = entry.standing
@@ -266,20 +150,12 @@ def _turn(engine: Engine, entries: Mapping[int, _Entry]) -> None:
                 entry.cool(engine, slot, step)
 
 
-def _copied(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy of a state in the memory of the machine, which training does not change."""
-    copied: Mapping[str, Any] = mapped(
-        lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, state
-    )
-    return copied
-
-
-def _moved(entries: dict[int, _Entry], kept: list[int] | None) -> dict[int, _Entry]:
+def _moved(entries: dict[int, Entry], kept: list[int] | None) -> dict[int, Entry]:
     """The entries of the slots that had these numbers before."""
     return entries if kept is None else {slot: entries[was] for slot, was in enumerate(kept)}
 
 
-def _released(held: list[_Entry], ranks: Ranks) -> _Entry | None:
+def _released(held: list[Entry], ranks: Ranks) -> Entry | None:
     """Takes one of the trials out that are held no longer; None if there is none."""
     for number, entry in enumerate(held):
         if _end(entry, ranks) != "held":
@@ -290,8 +166,8 @@ def _released(held: list[_Entry], ranks: Ranks) -> _Entry | None:
 def _leave(
     engine: Engine,
     slot: int,
-    entries: dict[int, _Entry],
-    held: list[_Entry],
+    entries: dict[int, Entry],
+    held: list[Entry],
     *,
     asked: bool = True,
 ) -> Iterator[Event]:
@@ -303,7 +179,7 @@ def _leave(
     if end is None:
         return
     if end == "held":
-        entry.aside = _copied(engine.state(slot))
+        entry.aside = copied(engine.state(slot))
         held.append(entry)
         del entries[slot]
         engine.clear(slot)
@@ -320,13 +196,13 @@ def _leave(
     yield entry.task.trial, finished
 
 
-def _take_note(engine: Engine, slot: int, entry: _Entry, measurement: Measurement) -> None:
+def _take_note(engine: Engine, slot: int, entry: Entry, measurement: Measurement) -> None:
     entry.standing.add(measurement)
     if entry.task.states is not None:
         entry.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
 
 
-def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
+def _keep(engine: Engine, entries: Mapping[int, Entry]) -> None:
     """Saves a checkpoint of every trial for which it is time."""
     for slot, entry in entries.items():
         checkpoint = entry.task.checkpoint
@@ -340,7 +216,7 @@ def _keep(engine: Engine, entries: Mapping[int, _Entry]) -> None:
 
 
 def _finished(
-    engine: Engine, slot: int, entry: _Entry, status: Status, **more: Any
+    engine: Engine, slot: int, entry: Entry, status: Status, **more: Any
 ) -> FinishedTrial:
     spent, resumed = entry.spent(engine, slot), entry.resumed
     return FinishedTrial(
@@ -361,7 +237,7 @@ def _finished(
     )
 
 
-def _end(entry: _Entry, ranks: Ranks) -> Status | Cut:
+def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
     standing, ending = entry.standing, entry.task.ending
     if standing.status is not None:
         return standing.status
@@ -375,7 +251,7 @@ def _end(entry: _Entry, ranks: Ranks) -> Status | Cut:
     return answers[int(ranks.maximum(number))]
 
 
-def _steps(engine: Engine, entries: Mapping[int, _Entry]) -> int:
+def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:
     """Returns the number of steps to train at once: up to the next measurement of any trial, or
     until a checkpoint is due. All ranks know the same rate, so they get the same number."""
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())

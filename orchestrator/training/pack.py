@@ -15,7 +15,8 @@ from torch.nn.modules.conv import _ConvNd
 from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, StudyKey, Trial
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
-from orchestrator.training.loop import Event, Task, the_only, train_all
+from orchestrator.training.entry import Task
+from orchestrator.training.loop import Event, the_only, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH, Stack
