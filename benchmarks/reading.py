@@ -204,7 +204,8 @@ def tables_of(study: Study, trials: Columns, measured: Columns) -> tuple[pa.Tabl
         "evaluation_seconds": np.zeros(count), "resumed_seconds": np.zeros(count),
         "resumed_steps": np.zeros(count, dtype=np.int64),
         "ranks": np.ones(count, int), "micro_batch": [None] * count, "memory": [None] * count,
-        "width": np.ones(count, int), "started": started, "error": [None] * count,
+        "width": np.ones(count, int), "open_from": [None] * count, "started": started,
+        "error": [None] * count,
         "where": [f"machine-{slot % 2}:{1000 + slot}" for slot in where.tolist()],
     }  # fmt: skip
     step, error = measured["step"].ravel(), measured["error"].ravel()
