@@ -328,6 +328,7 @@ def test_a_sweep_finds_the_same_with_and_without_exact_stopping(tmp_path: Path) 
         ("wrong-value", recipe({"cooldown": {"fraction": 1}}), ["fraction"]),
         ("unknown-key", recipe({"cooldown": {"length": 1}}), ["length"]),
         ("wrong-value", recipe({"cooldown": 0.2}), ["cooldown"]),
+        ("wrong-value", recipe({"cooldown": False}), ["cooldown"]),
         ("not-together", {"goals": ["val/error < 0.2 for 2 measurements"]}, ["for 2"]),
         ("not-together", {"goals": ["val/error < 0.2", "val/loss < 1"]}, ["cooldown"]),
         ("wrong-value", {"goals": ["batch/loss < 1"]}, ["batch/loss"]),

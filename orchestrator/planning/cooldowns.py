@@ -48,7 +48,8 @@ def cooldown_of(recipe: Recipe) -> Cooldown | None:
     if COOLDOWN not in recipe.schedule:
         return None
     place = f"recipe {recipe.name!r}: schedule: {COOLDOWN}"
-    part = validated_as(CooldownPart, recipe.schedule[COOLDOWN] or {}, place)
+    given = recipe.schedule[COOLDOWN]
+    part = validated_as(CooldownPart, {} if given is None else given, place)
     share = 0.2 if part.fraction is None and part.steps is None else part.fraction
     return Cooldown(**{**part.model_dump(), "fraction": share})
 
@@ -73,8 +74,8 @@ def what_cooldowns_cost(studies: Sequence[Study]) -> Iterator[str]:
             times[study.recipe] = max(more, times.get(study.recipe, 0.0))
     for recipe, more in times.items():
         yield (
-            f"{recipe}: with its cooldowns, a trial trains up to {more:.1f} times the steps of the "
-            "training that it finds, and a repeat about as many."
+            f"{recipe}: with its cooldowns, a trial trains up to about {more:.1f} times the steps "
+            "of its budget."
         )
 
 
