@@ -100,11 +100,11 @@ def _held(
     run: Run, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
 ) -> dict[int, Draw] | None:
     """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
+    if goal.metric.startswith(TRUNK):
+        return None
     found: dict[int, Draw] = {}
     for number, row, (of, step, value) in _curves(run, study, goal, trial):
         if number in draws_of and study.cooldown is not None:
-            if goal.metric.startswith(TRUNK):
-                return None
             _, ends, at_end = at_ends(study, (of, step, value))
             starts = map(study.cooldown.start, ends.tolist())
             held, unknown = first_held(study, dict(zip(starts, at_end.tolist(), strict=True)), goal)

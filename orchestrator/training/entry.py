@@ -133,7 +133,7 @@ class Entry:
 
 def copied(state: Mapping[str, Any]) -> Mapping[str, Any]:
     """A copy of a state in the memory of the machine, which training does not change."""
-    copied: Mapping[str, Any] = mapped(
+    own: Mapping[str, Any] = mapped(
         lambda leaf: leaf.detach().cpu().clone() if isinstance(leaf, Tensor) else leaf, state
     )
-    return copied
+    return own
