@@ -71,3 +71,53 @@ def test_ranks_on_two_machines_train_the_same_as_on_one(
         assert [[row["step"], *map(row.get, METRICS)] for row in curve] == [
             [one.step, *map(one.metrics.get, METRICS)] for one in measured
         ]
+
+
+SLOW = """
+import os, time
+from pathlib import Path
+from orchestrator.workloads.digits import DigitsMLP
+
+class Slow(DigitsMLP):
+    steps = 0
+
+    def loss(self, model, batch):
+        if model.training and len(batch[0]) == 64:
+            self.steps += 1
+            Path(f"{os.environ['PLACE']}-{os.getpid()}").write_text(str(self.steps))
+            time.sleep(0.02)
+        return super().loss(model, batch)
+"""
+
+
+def test_a_machine_that_is_taken_away_with_notice_loses_no_step(tmp_path: Path) -> None:
+    """Checkpoints are an hour apart, so without notice its trial would begin anew."""
+    workload, file, run, log = (tmp_path / n for n in ("slow.py", "sweep.yaml", "run", "log.txt"))
+    workload.write_text(SLOW)
+    changes = {
+        "workloads": [f"{workload}:Slow"],
+        "goals": ["val/error < 0"],
+        "search": {"trials": 2},
+        "budget": {"steps": 600},
+        "resources": {"stack": 1},
+        "checkpoint": {"every_seconds": 3600},
+    }
+    file.write_text(yaml.safe_dump(SWEEP | changes))
+
+    def steps() -> dict[str, int]:
+        return {place.name: int(place.read_text() or 0) for place in tmp_path.glob("steps-*")}
+
+    with cluster(tmp_path, [1, 1], PLACE=str(tmp_path / "steps")) as ((head, other), env):
+        sweep = ("orchestrate", "sweep", file, "--out", run, "--address", "auto")
+        with head.running(log, *sweep, **env) as process:
+            wait_for(lambda: len(found := steps()) == 2 and min(found.values()) > 100, process, log)
+            (gang,) = other.do("pgrep", "--full", "^ray::Gang").split()
+            before = steps()[f"steps-{gang}"]
+            other.do("pkill", "--full", "^ray::Gang")
+            wait_for(lambda: other.run("pgrep", "--full", "^ray::Gang").returncode, process, log)
+            other.do("pkill", "--signal=KILL", "--full", "ray")
+            assert process.wait(300) == 3, log.read_text()
+    (study,) = Run(run).studies()
+    trials = Run(run).trials(study.key).to_pylist()
+    assert [trial["steps"] for trial in trials] == [600, 600]
+    assert max(trial["resumed_steps"] for trial in trials) >= before > 100

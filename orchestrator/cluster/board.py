@@ -33,6 +33,14 @@ class _Board:
         self._more = asyncio.Event()
         self._last_words: dict[int, str] = {}
         self._moved: set[int] = set()
+        self._ending = asyncio.Event()
+
+    async def end(self) -> None:
+        self._ending.set()
+
+    async def ended(self) -> None:
+        """Waits until the sweep is to end."""
+        await self._ending.wait()
 
     async def post(self, study: str, bounds: Bounds) -> None:
         self._news.append((study, bounds))

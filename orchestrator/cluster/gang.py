@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import platform
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,6 +32,7 @@ from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Failure, News, Pack, last_lines
 from orchestrator.sweeping.tasks import Tasks
 from orchestrator.training import (
+    Left,
     Ranks,
     is_built_in,
     listen_at,
@@ -103,7 +106,14 @@ class Gang(tune.Trainable):
             opened(rank=0, device=_device(self._settings), listener=listener)
         )
         ray.get(joining)
+        _heed_notice(ranks)
+        threading.Thread(target=self._heed_end, args=(ranks,), daemon=True).start()
         return ranks
+
+    def _heed_end(self, ranks: Ranks) -> None:
+        with suppress(RayError):
+            ray.get(self._settings.board.ended.remote())
+            ranks.notice.set()
 
     def _begin(self, pack: Pack) -> None:
         self._pack, settings = pack, self._settings
@@ -139,6 +149,8 @@ class Gang(tune.Trainable):
 
     def _reason(self, error: BaseException) -> Failure:
         """Why the pack ended, in a form that can be sent to the driver."""
+        if isinstance(error, Left):
+            return Failure(text=str(error), died=True, machine_lost=True)
         if isinstance(error, ProgramFailed):
             return Failure(text=str(error), died=error.died)
         if of_others(error) or isinstance(error, RayError):
@@ -171,6 +183,7 @@ class _Peer:
         _settle_in(settings)
         self._settings, self._stack = settings, ExitStack()
         self._ranks = self._stack.enter_context(opened(device=_device(settings)))
+        _heed_notice(self._ranks)
 
     def follow(self, pack: Pack) -> None:
         settings = self._settings
@@ -180,6 +193,8 @@ class _Peer:
                 micro_batch=pack.micro_batch, data_dir=settings.data_dir,
             ):  # fmt: skip
                 pass
+        except Left:
+            return
         except BaseException as error:
             # The other ranks wait for this one in a collective operation. Only its end frees them.
             if not of_others(error):
@@ -256,6 +271,12 @@ def _settle_in(settings: GangSettings) -> None:
     # Otherwise Tune would change to the trial's folder, now and before each trial.
     os.environ["RAY_CHDIR_TO_TRIAL_DIR"] = "0"
     settings.folder.enter()
+
+
+def _heed_notice(ranks: Ranks) -> None:
+    """Lets trials save their state when this process is told to end, as on a machine that is shut
+    down. Without this, Ray would end it at once."""
+    signal.signal(signal.SIGTERM, lambda *_: ranks.notice.set())
 
 
 def _start_peer(rank: int) -> Any:

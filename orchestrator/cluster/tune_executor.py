@@ -119,6 +119,10 @@ class TuneExecutor(Executor):
         self._moved = None
         return moved
 
+    def leave(self) -> bool:
+        self._settings.board.end.remote()
+        return True
+
     def end(self, serial: int) -> None:
         if (actor := self._running[serial].temporary_state.ray_actor) is not None:
             ray.kill(actor)

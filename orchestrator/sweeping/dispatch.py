@@ -58,6 +58,9 @@ ALONE = (
 )
 
 
+LEAVE_SECONDS = 20.0
+"""Seconds that trials have to save their state when the user asks for the end."""
+
 TIMES = 3
 """How often a step of each study is timed alone, over the course of the sweep. The shortest time
 counts: other work that shares the machine can only add to it."""
@@ -109,6 +112,8 @@ class Dispatcher:
         self._micro_batches: dict[StudyKey, int] = {}
         self._failures, self._any_success, self._last_error = 0, False, ""
         self._ran_at = self._looked = clock()
+        self._leave_by: float | None = None
+        """Time until which trials may save their state; None: nobody has asked for the end."""
         ranks = [executor.resources.ranks(s.study.batch_size) for s in queue.searches.values()]
         progress.slots = max(1, executor.ranks // max(ranks))
 
@@ -118,6 +123,8 @@ class Dispatcher:
         can't be written, or if a search can't go on without trials that it lost."""
         with closing(self._records):
             while not self._over:
+                if self._leave_by is None and self._asked_to_end():
+                    self._leave_by = self._clock() + LEAVE_SECONDS * self._executor.leave()
                 while self._executor.has_room and (pack := self._next_pack()) is not None:
                     self._executor.start(pack)
                 for news in self._executor.wait():
@@ -146,8 +153,11 @@ class Dispatcher:
 
     @property
     def _over(self) -> bool:
-        if self._asked_to_end() or self._records.are_lost:
+        if self._records.are_lost:
             return True
+        if self._leave_by is not None:
+            saving = any(out.pack.study.program is None for out in self._out.values())
+            return not saving or self._clock() >= self._leave_by
         trained = self._nothing_left and not (self._out or self._retries)
         return (trained or self._nothing_works) and not self._records.waiting
 
@@ -162,7 +172,7 @@ class Dispatcher:
 
     def _next_pack(self) -> Pack | None:
         """The pack to start next, or None if there is none now."""
-        if self._nothing_works:
+        if self._nothing_works or self._leave_by is not None:
             return None
         if (again := self._retries.next()) is not None:
             proposals = [self._queue.proposal(again)]

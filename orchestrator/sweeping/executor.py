@@ -114,6 +114,11 @@ class Executor(Protocol):
         """The packs that have made a step since the last call; None if that is not known yet."""
         return None
 
+    def leave(self) -> bool:
+        """Tells all running trials to save their state and end, since the sweep is to end. Returns
+        False where nothing is saved, so that there is no news to wait for."""
+        return False
+
     def end(self, serial: int) -> None:
         """Ends the process that has this pack, which then fails."""
         return

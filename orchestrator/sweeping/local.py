@@ -18,7 +18,7 @@ from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack, last_lines
 from orchestrator.sweeping.log import logging_to
 from orchestrator.sweeping.tasks import Tasks
-from orchestrator.training import Ranks, gpus_here, one_thread
+from orchestrator.training import Left, Ranks, gpus_here, one_thread
 
 IDLE_SECONDS = 0.1
 """Seconds to wait for news while nothing trains: the run may not be writable for a while."""
@@ -107,6 +107,7 @@ class Local(Executor):
         self._asked_to_end, self._raising = asked_to_end, raising
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
+        self._ranks = Ranks()
         self._training: Generator[News | None, None, None] | None = None
         self._error: Exception | SystemExit | None = None
         """An exception in the code of a workload, until the news from before it is told."""
@@ -150,7 +151,9 @@ class Local(Executor):
         yield News(serial=pack.serial, started=True)
         race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
         try:
-            yield from self._tasks.train(pack, race, Ranks(), devices)
+            yield from self._tasks.train(pack, race, self._ranks, devices)
+        except Left as left:
+            yield News(serial=pack.serial, failure=Failure(text=str(left), machine_lost=True))
         except ProgramFailed as error:
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
@@ -160,6 +163,10 @@ class Local(Executor):
             # The cause may be the stack, and it is not known which of its trials raised.
             text = last_lines("".join(traceback.format_exception(error)))
             yield News(serial=pack.serial, failure=Failure(text=text))
+
+    def leave(self) -> bool:
+        self._ranks.notice.set()
+        return True
 
     def close(self) -> None:
         """Ends a training that an interrupted sweep leaves. Otherwise Python would, at any time

@@ -92,7 +92,7 @@ class Entry:
 
     def state(self, engine: Engine, slot: int) -> Mapping[str, Any]:
         """Everything that the rest of the trial depends on."""
-        state = engine.state(slot)
+        state = engine.state(slot) if self.aside is None else self.aside
         if not isinstance(self.standing, CooledStanding):
             return state
         more = {"kept": self.kept, "before": asdict(self.before), "cooled": self.cooled}

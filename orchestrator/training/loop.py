@@ -3,7 +3,6 @@ at once."""
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
@@ -27,12 +26,19 @@ from orchestrator.training.ranks import Ranks, launch_ranks
 MOST_SAVING = 0.02
 """Largest share of the training time that is spent on saving checkpoints."""
 
+LOOK_SECONDS = 5.0
+"""Seconds of training after which ranks look whether they have to leave."""
+
 WORTH_KEEPING_SECONDS = 0.1
 """Smallest training time in seconds of a paused trial whose state is saved. A trial that trained
 for less starts again from its beginning if it must go on."""
 
 
 Event = tuple[Trial, Measurement | FinishedTrial]
+
+
+class Left(Exception):
+    """Raised once all trials are saved, when a rank had notice that its process is to be ended."""
 
 
 def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, None]:
@@ -58,7 +64,10 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
                     yield from _leave(engine, slot, entries, held)
             else:
                 engine.advance(_steps(engine, entries))
-            _keep(engine, entries)
+            leaving = engine.ranks.are_leaving
+            _keep(engine, entries, held if leaving else (), at_once=leaving)
+            if leaving:
+                raise Left("it was told to end, and has saved its state")
     except OutOfMemory as error:
         if engine.width > 1:
             raise  # fewer trials at once may fit
@@ -202,13 +211,16 @@ def _take_note(engine: Engine, slot: int, entry: Entry, measurement: Measurement
         entry.task.states.keep(measurement.step, partial(engine.state, slot), engine.ranks)
 
 
-def _keep(engine: Engine, entries: Mapping[int, Entry]) -> None:
-    """Saves a checkpoint of every trial for which it is time."""
-    for slot, entry in entries.items():
+def _keep(
+    engine: Engine, entries: Mapping[int, Entry], held: Iterable[Entry], *, at_once: bool
+) -> None:
+    """Saves a checkpoint of every trial for which it is time, or of all of them `at_once`."""
+    for slot, entry in [*entries.items(), *((0, entry) for entry in held)]:
         checkpoint = entry.task.checkpoint
         if checkpoint is None:
             continue
-        if engine.seconds - entry.kept_at >= max(checkpoint.every_seconds, entry.pause):
+        since = engine.seconds - entry.kept_at
+        if at_once or since >= max(checkpoint.every_seconds, entry.pause):
             state, began = partial(entry.state, engine, slot), time.monotonic()
             checkpoint.save(entry.task.trial, state, entry.standing.measurements, engine.ranks)
             took = engine.ranks.from_first(time.monotonic() - began)
@@ -253,12 +265,11 @@ def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
 
 def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:
     """Returns the number of steps to train at once: up to the next measurement of any trial, or
-    until a checkpoint is due. All ranks know the same rate, so they get the same number."""
+    until a checkpoint is due or ranks look whether to leave. All ranks know the same rate, so they
+    get the same number."""
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
-    every = min(
-        (t.task.checkpoint.every_seconds for t in entries.values() if t.task.checkpoint),
-        default=math.inf,
-    )
+    checkpoints = (entry.task.checkpoint for entry in entries.values())
+    every = min([LOOK_SECONDS, *(each.every_seconds for each in checkpoints if each)])
     return steps if engine.rate * steps <= every else max(1, int(every / engine.rate))
 
 

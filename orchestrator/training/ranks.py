@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field
 from datetime import timedelta
 from fcntl import ioctl
+from threading import Event
 from typing import Any
 
 import torch
@@ -46,6 +47,13 @@ class Ranks:
     store: Any = None
     """The torch store through which the ranks met, and to which a failing rank writes the reason;
     None for a single rank."""
+    notice: Event = field(default_factory=Event)
+    """Is set where this rank's process is about to be ended, for instance with its machine."""
+
+    @property
+    def are_leaving(self) -> bool:
+        """Whether any rank has had notice. All ranks must ask."""
+        return bool(self.maximum(torch.tensor(self.notice.is_set(), device=self.device).int()))
 
     def say_why(self, reason: str) -> None:
         """Writes the reason why this rank fails. Call it before the rank ends with an error."""
