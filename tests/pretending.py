@@ -39,7 +39,7 @@ class Disk:
         self.full: Callable[[], bool] = lambda: False
         self.after_write: Callable[[], None] = lambda: None
         self.sessions: list[Any] = []
-        self.times: dict[StudyKey, float] = {}
+        self.times: dict[tuple[StudyKey, int], float] = {}
 
     def write(self, *group: FinishedTrial) -> None:
         assert len({(f.trial.study.key, f.trial.repeat > 0) for f in group}) == 1
@@ -54,10 +54,10 @@ class Disk:
         self.writes.append(len(group))
         self.after_write()
 
-    def timed(self) -> dict[StudyKey, float]:
+    def timed(self) -> dict[tuple[StudyKey, int], float]:
         return {}
 
-    def write_timed(self, timed: dict[StudyKey, float]) -> None:
+    def write_timed(self, timed: dict[tuple[StudyKey, int], float]) -> None:
         self.times = dict(timed)
 
     def in_parallel(self, work: Any, items: Any) -> list[int]:

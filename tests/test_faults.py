@@ -1,6 +1,7 @@
 """Whatever happens to a run's folder, or to the process that trains, the run comes to what it would
 have come to anyway. The rules are tested in test_dispatch.py, other processes in test_siege.py."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -110,14 +111,15 @@ def test_what_this_process_can_not_train_is_refused(
 
 
 def test_a_trial_goes_on_from_its_checkpoint_in_a_run_that_has_grown(tmp_path: Path) -> None:
-    """Its study has another place among the studies then."""
+    """Its study has another place among the studies then. The checkpoint was saved when the sweep
+    was asked to end."""
     changes = {
         "goals": ["val/error < 0.0001"], "stop": {"dominated": False}, "batch_sizes": [64],
-        "search": {"trials": 1}, "checkpoint": {"every_seconds": 0.001},
+        "search": {"trials": 1}, "checkpoint": {"every_seconds": 3600},
     }  # fmt: skip
     run, planned = made(tmp_path / "run", **changes)
-    checkpoints = tmp_path / "run" / "checkpoints"
-    train_all(run, planned, asked_to_end=lambda: any(checkpoints.glob("*.pt")))
+    asked = itertools.count()
+    train_all(run, planned, asked_to_end=lambda: next(asked) > 4)
     grown = plan(Sweep.model_validate({**TINY, **changes, "batch_sizes": [64, 32, 256]}))
     train_all(run, grown)
     (resumed_steps,) = run.trials(planned.studies[0].key)["resumed_steps"].to_pylist()

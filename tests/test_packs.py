@@ -119,7 +119,7 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     }
     assert set(trained[128]) == {1}
     assert min(trained[64]) > 1
-    assert {key.batch_size for key in Run.open(run).timed()} == {64, 256}
+    assert {key.batch_size for key, _ in Run.open(run).timed()} == {64, 256}
 
 
 @pytest.mark.slow

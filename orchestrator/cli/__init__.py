@@ -25,9 +25,9 @@ from orchestrator.cli import (
     scale,
     trial,
 )
-from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED
+from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED, TO_GO_ON
 from orchestrator.records import BadInput, RankFailed, frames_of_user
-from orchestrator.sweeping.interrupts import heed_termination
+from orchestrator.sweeping.interrupts import heed_termination, to_go_on
 
 COLLECT_AFTER = 50_000
 """Number of new objects after which Python looks for garbage. At its default it does so 600 times
@@ -122,7 +122,7 @@ def main() -> None:
         if not any(isinstance(each, KeyboardInterrupt) for each in (end, origin)):
             raise
         print("Interrupted.", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        sys.exit(TO_GO_ON if to_go_on.is_set() else INTERRUPTED)
     except Exception as error:
         from orchestrator.cli import terminal
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -46,13 +47,22 @@ def init(
     seconds: Annotated[
         float, typer.Option(min=1, help="Most seconds that each run of the command may take.")
     ] = 20,
+    slurm: Annotated[
+        bool,
+        typer.Option("--slurm", help="Write a script for sbatch, which trains any sweep file."),
+    ] = False,
 ) -> None:
     """Write a workload, a sweep file and a test to start from. They train as they are written. With
-    --program, write a sweep file for a program."""
+    --program, write a sweep file for a program, and with --slurm, a script for Slurm."""
     given, name = name, name.replace("-", "_")
     if not name.isidentifier() or len(name) > LONGEST:
         rule = f"up to {LONGEST} letters, digits and underscores, with no digit first"
         raise wrong_value("NAME", rule, given)
+    if slurm:
+        if program is not None or kind is not None:
+            raise BadInput("--slurm takes neither --kind nor --program.", code="not-together")
+        _for_slurm(name)
+        return
     if program is not None:
         if kind is not None:
             raise BadInput("--program takes no --kind.", code="not-together")
@@ -88,6 +98,15 @@ def init(
         f"--set learning_rate={words['RATE']}\n"
         f"  orchestrate sweep {name}.yaml"
     )
+
+
+def _for_slurm(name: str) -> None:
+    """Writes a script for sbatch, with which the job finds this installation."""
+    file = Path(f"{name}.sbatch")
+    _check_new(file)
+    text = (STARTERS / "slurm.txt").read_text().replace("NAME", name)
+    file.write_text(text.replace("BIN", str(Path(sys.executable).parent)))
+    say(f"Written: {file}. Edit its lines marked EDIT, then:\n  sbatch {file} my_sweep.yaml")
 
 
 def _check_new(file: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.records import CONTROLS
 
-DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, DIFFER, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, DIFFER, TO_GO_ON, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
 
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER.")
@@ -109,11 +109,25 @@ DataOption = Annotated[
     Path | None,
     typer.Option(envvar="ORCHESTRATE_DATA", help="Folder that has one folder per data set."),
 ]
+
+
+def _take_part(address: str | None) -> str | None:
+    """Lends this node, if it is one of several of a Slurm job and not the first, and then ends."""
+    if address == "slurm":
+        from orchestrator.cluster.slurm import take_part
+
+        if not take_part():
+            raise typer.Exit
+    return address
+
+
 AddressOption = Annotated[
     str | None,
     typer.Option(
-        help="Address of a running Ray cluster: `auto` or HOST:PORT. Default: $RAY_ADDRESS; if it "
-        "is not set, Ray is started on this machine."
+        callback=_take_part,
+        help="Address of a running Ray cluster: `auto` or HOST:PORT; or `slurm`, for the nodes on "
+        "which `srun` has started this command. Default: $RAY_ADDRESS; if it is not set, Ray is "
+        "started on this machine.",
     ),
 ]
 ClusterOption = Annotated[

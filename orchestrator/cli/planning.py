@@ -53,6 +53,18 @@ def plan(
             "cluster has room for.",
         ),
     ] = None,
+    devices: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Time a step of each study on this number of devices instead. Repeatable.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Keep the times of --devices in this run, for its page."),
+    ] = None,
     price: PriceOption = None,
     address: AddressOption = None,
     cluster: Annotated[
@@ -75,6 +87,8 @@ def plan(
     from orchestrator.planning.sweep_file import find_sweep_file
     from orchestrator.training import gpus_here
 
+    if keep is not None and not devices:
+        raise BadInput("--keep keeps the times of --devices: give both.", code="not-together")
     sweep = load_either(find_sweep_file(file), set_ or [])
     price = price or sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
@@ -85,13 +99,17 @@ def plan(
             price = machines.price_per_hour / places
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
+    if devices:
+        times = _times_on(sorted({*devices}), planned.studies, sweep, address, data_dir)
+        _tell_times(times, keep, as_json=as_json)
+        return
     if slots and not calibrate:
         say("--slots needs step times to estimate the sweep's time: add --calibrate.")
     for remark in planned.remarks:
         say(remark)
     speeds = None
     if calibrate:
-        speeds, places = _measured(studies, sweep, address, data_dir)
+        ((speeds, places),) = _measured([(studies, sweep)], address, data_dir)
         slots = slots or [places]
     else:
         gpus = gpus_here() if machines is None else machines.gpus
@@ -161,12 +179,81 @@ def agree(found: Outlook | None, *, yes: bool) -> None:
         raise BadInput("Not started. `orchestrate plan` shows what it takes.", code="not-confirmed")
 
 
+def _times_on(
+    devices: Sequence[int],
+    studies: Sequence[Study],
+    sweep: Sweep,
+    address: str | None,
+    data_dir: Path | None,
+) -> dict[tuple[StudyKey, int], float]:
+    """Seconds of a step of each study on each number of devices."""
+    variants = []
+    for count in devices:
+        spread = {"examples_per_device": 1, "max_devices": count, "stack": 1}
+        resources = sweep.resources.model_copy(update=spread)
+        enough = [study for study in studies if study.batch_size >= count]
+        variants.append((enough, sweep.model_copy(update={"resources": resources})))
+    measured = _measured(variants, address, data_dir)
+    return {
+        (key, count): speed.step_seconds
+        for count, (speeds, _) in zip(devices, measured, strict=True)
+        for key, speed in speeds.items()
+        if speed is not None
+    }
+
+
+def _tell_times(
+    times: Mapping[tuple[StudyKey, int], float], keep: str | None, *, as_json: bool
+) -> None:
+    """Prints the times of steps, and keeps them in a run."""
+    from orchestrator.analysis import in_time
+    from orchestrator.cli.answers import print_table
+    from orchestrator.results import Run
+
+    if keep is not None:
+        run = Run.open(keep)
+        known = {study.key for study in run.studies()}
+        if foreign := [key for key, _ in times if key not in known]:
+            raise BadInput(f"{keep} has no study {foreign[0]}.", code="unknown-name")
+        run.write_timed({**run.timed(), **times})
+    if as_json:
+        print_json([asdict(key) | {"devices": n, "seconds": s} for (key, n), s in times.items()])
+        return
+    rows: dict[StudyKey, dict[str, str]] = {}
+    for (key, count), seconds in times.items():
+        cells = {
+            "Workload": key.workload,
+            "Recipe": key.recipe,
+            "Batch size": f"{key.batch_size:,}",
+        }
+        rows.setdefault(key, cells)[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
+    names = dict.fromkeys(name for cells in rows.values() for name in cells)
+    numbers = [name for name in names if name not in ("Workload", "Recipe")]
+    print_table(table_of([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers))
+    if keep is not None:
+        say(f"Kept for the page: orchestrate report {keep}")
+
+
 def _measured(
-    studies: Sequence[Study], sweep: Sweep, address: str | None, data_dir: Path | None
-) -> tuple[Mapping[StudyKey, Speed | None], int]:
-    """The speeds of studies on the machines that will train them, and for how many ranks there is
-    room."""
+    variants: Sequence[tuple[Sequence[Study], Sweep]], address: str | None, data_dir: Path | None
+) -> list[tuple[Mapping[StudyKey, Speed | None], int]]:
+    """For each sweep, the speeds of its studies on the machines that will train them, and for how
+    many ranks there is room."""
     from orchestrator.cluster.connect import connect
+
+    with (
+        tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
+        connect(address, Path(folder) / "log.txt", say=say) as cluster,
+    ):
+        return [
+            _speeds(studies, sweep, cluster, Path(folder) / str(number), data_dir)
+            for number, (studies, sweep) in enumerate(variants)
+        ]
+
+
+def _speeds(
+    studies: Sequence[Study], sweep: Sweep, cluster: Cluster, folder: Path, data_dir: Path | None
+) -> tuple[Mapping[StudyKey, Speed | None], int]:
     from orchestrator.cluster.engine import train_apart
     from orchestrator.planning.machines import fit_resources, places
     from orchestrator.planning.outlook import calibration_of, speeds_of
@@ -174,32 +261,29 @@ def _measured(
     from orchestrator.results import Run
     from orchestrator.sweeping.progress import Progress
 
-    with (
-        tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder,
-        connect(address, Path(folder) / "log.txt") as cluster,
-    ):
-        resources = fit_resources(sweep.resources, cluster)
-        together, room = _together(studies, resources, data_dir), places(resources, cluster)
-        say(f"Timing {len(studies)} studies ...")
+    resources = fit_resources(sweep.resources, cluster)
+    together = {} if resources.stack == 1 else _together(studies, resources, data_dir)
+    room = places(resources, cluster)
+    say(f"Timing {len(studies)} studies ...")
 
-        def train(name: str, some: Sequence[Study]) -> Run:
-            """Trains these studies in a run of their own, apart from the planned one."""
-            run, progress = Run(Path(folder) / name), Progress(some)
-            try:
-                with showing(progress):
-                    train_apart(run, sweep, some, cluster, data_dir=data_dir, progress=progress)
-            except SweepFailed as error:
-                say(str(error))
-            return run
+    def train(name: str, some: Sequence[Study]) -> Run:
+        """Trains these studies in a run of their own, apart from the planned one."""
+        run, progress = Run(folder / name), Progress(some)
+        try:
+            with showing(progress):
+                train_apart(run, sweep, some, cluster, data_dir=data_dir, progress=progress)
+        except SweepFailed as error:
+            say(str(error))
+        return run
 
-        speeds = {s.key: _timed(s, resources) for s in studies if s.program is not None}
-        classes = [study for study in studies if study.program is None]
-        if short := calibration_of(classes, widths=together):
-            speeds |= speeds_of(train("short", short))
-        if longer := calibration_of(classes, speeds, together):
-            say(f"Timing the {len(longer)} quickest of them over more steps ...")
-            speeds |= speeds_of(train("longer", longer))
-        return speeds, room
+    speeds = {s.key: _timed(s, resources) for s in studies if s.program is not None}
+    classes = [study for study in studies if study.program is None]
+    if short := calibration_of(classes, widths=together):
+        speeds |= speeds_of(train("short", short))
+    if longer := calibration_of(classes, speeds, together):
+        say(f"Timing the {len(longer)} quickest of them over more steps ...")
+        speeds |= speeds_of(train("longer", longer))
+    return speeds, room
 
 
 def _timed(study: Study, resources: Resources) -> Speed | None:

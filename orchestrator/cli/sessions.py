@@ -8,10 +8,18 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
+from orchestrator.cli.options import (
+    DONE,
+    FAILED,
+    GOAL_UNREACHED,
+    INTERRUPTED,
+    TO_GO_ON,
+    print_json,
+)
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput, Study
+from orchestrator.sweeping.interrupts import to_go_on
 from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
@@ -22,7 +30,7 @@ if TYPE_CHECKING:
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import Engine
 
-CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "interrupted": INTERRUPTED, "failed": FAILED}
+CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "failed": FAILED}
 """How a session ended -> the exit code of its command."""
 
 
@@ -107,7 +115,8 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     go_on = f"orchestrate resume {run.place}"
     if ended.status == "interrupted":
         say(f"Interrupted. Go on with: {go_on}")
-    elif ended.status == "failed":
+        return TO_GO_ON if to_go_on.is_set() else INTERRUPTED
+    if ended.status == "failed":
         complain(f"{ended.error}\nGo on with: {go_on}" if ended.page else ended.error)
     elif ended.branches is not None and ended.branches.queue.has_failed:
         say(f"Next: find out why branches failed ({run.place}/log.txt), then {go_on}")

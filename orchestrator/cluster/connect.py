@@ -12,18 +12,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import grpc
-
-# Ray listens on all interfaces, so only the token keeps strangers out. Ray reads both settings
-# once, when it is imported.
-os.environ.setdefault("RAY_AUTH_MODE", "token")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
-# isort: split
 import ray
 from ray.exceptions import AuthenticationError
 
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.embedded import embedded
+from orchestrator.cluster.slurm import SLURM, await_nodes, on_nodes
 from orchestrator.planning.machines import Cluster, Machine
 from orchestrator.records import BadInput
 from orchestrator.sweeping.log import logging_to
@@ -46,19 +40,29 @@ def end_at_once(reason: str) -> None:
 
 @contextmanager
 def connect(
-    address: str | None, log: Path, died: Callable[[str], None] = end_at_once
+    address: str | None,
+    log: Path,
+    died: Callable[[str], None] = end_at_once,
+    say: Callable[[str], None] = logger.info,
 ) -> Iterator[Cluster]:
     """Joins the cluster at `address` (or RAY_ADDRESS); without an address, starts one on this
-    machine. If a cluster that was started here can't go on, calls `died` with the reason on another
-    thread.
+    machine, and at the address `slurm` on the nodes of a Slurm job. If a cluster that was started
+    here can't go on, calls `died` with the reason on another thread.
 
     The output of Ray and Tune goes to the file `log`, not to the terminal.
     """
     address = address or os.environ.get("RAY_ADDRESS")
     on_termination = signal.getsignal(signal.SIGTERM)
-    with logging_to(log), _joined(address) if address else embedded(died) as context:
+    with (
+        logging_to(log),
+        on_nodes(died) if address == SLURM
+        else _joined(address) if address
+        else embedded(died) as context,
+    ):  # fmt: skip
         if on_termination is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
+        if address == SLURM:
+            await_nodes(say)
         ray_internals.no_output_of_workers()
         cluster = Cluster(
             machines=tuple(

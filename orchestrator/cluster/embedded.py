@@ -1,5 +1,5 @@
-"""Starts a private Ray on this machine, which listens on loopback only, and watches its processes
-from outside."""
+"""Starts a private Ray on this machine, which by default listens on loopback only, and watches its
+processes from outside."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from orchestrator.records import BadInput
 import psutil  # isort: skip
 
 logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
 
 OBJECT_STORE_BYTES = 256 * 2**20
 """Size of Ray's object store in bytes, enough for the few small messages of a sweep on one
@@ -64,45 +66,58 @@ these."""
 
 
 @contextmanager
-def embedded(died: Callable[[str], None]) -> Iterator[ray_internals.Context]:
+def embedded(
+    died: Callable[[str], None], *, host: str = LOOPBACK, cpus: int | None = None
+) -> Iterator[ray_internals.Context]:
     """Starts Ray for the `with` block. If Ray can't go on, `died` is called with the reason on a
-    separate thread, after all of Ray's processes have ended."""
+    separate thread, after all of Ray's processes have ended. Other machines may join at `host`."""
     if not ray_internals.is_token_auth_enabled():
         raise BadInput(
             "Ray is started on this machine only with token authentication, since it would obey "
             "every user of the machine otherwise, but token authentication is off. Either "
             "RAY_AUTH_MODE turns it off: unset it. Or ray was imported before "
-            "orchestrator.cluster.connect, which turns it on: import that first."
+            "orchestrator.cluster, which turns it on: import that first."
         )
     _keep_token_private()
-    with _private_folder() as folder:
+    with private_folder() as folder:
         try:
-            context = _start(folder)
+            context = _start(folder, host, cpus or cores())
             with _watched(died):
                 yield context
         finally:
             ray.shutdown()
 
 
-def _start(folder: Path) -> ray_internals.Context:
+def _start(folder: Path, host: str, cpus: int) -> ray_internals.Context:
     dashboard = os.environ.get(DASHBOARD) != "0"
     # A signal to the group of this process, sent by a terminal or by `timeout`, then reaches only
     # this process, which acts on it.
     apart = partial(ray_internals.ConsolePopen, process_group=0)
-    with ray_internals.starting_with(apart, dashboard=dashboard):
+    with ray_internals.starting_with(apart, dashboard=dashboard), undisturbed():
         return ray.init(
             address="local",
-            num_cpus=cores(),
+            num_cpus=cpus,
             object_store_memory=OBJECT_STORE_BYTES,
             include_dashboard=dashboard,
-            dashboard_host="127.0.0.1",
+            dashboard_host=LOOPBACK,
             log_to_driver=False,
             configure_logging=False,
             # Ray makes this folder accessible to all users, but only this user can enter its
             # parent.
             _temp_dir=str(folder / "r"),
-            _node_ip_address="127.0.0.1",
+            _node_ip_address=host,
         )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Processes that are started in the `with` block don't get SIGUSR1, by which queues may tell
+    every process of a job that the time is nearly up. It would end them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _keep_token_private() -> None:
@@ -120,7 +135,7 @@ def _keep_token_private() -> None:
 
 
 @contextmanager
-def _private_folder() -> Iterator[Path]:
+def private_folder() -> Iterator[Path]:
     """A folder for Ray's logs and sockets that only this user can enter. Folders that killed
     processes left are removed; they are known by their locks, which no process holds."""
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()

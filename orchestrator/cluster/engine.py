@@ -47,7 +47,7 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
                 f"{death.reason} Ray is started anew (restart {death.count} of at most "
                 f"{MOST_DEATHS})."
             )
-        with run.log() as log, connect(address, log, died) as cluster:
+        with run.log() as log, connect(address, log, died, say) as cluster:
             if cluster.dashboard:
                 url = f"http://{cluster.dashboard}"
                 say(f"Ray dashboard: {url} (`ray get-auth-token` prints its token)")

@@ -274,9 +274,10 @@ def _settle_in(settings: GangSettings) -> None:
 
 
 def _heed_notice(ranks: Ranks) -> None:
-    """Lets trials save their state when this process is told to end, as on a machine that is shut
-    down. Without this, Ray would end it at once."""
-    signal.signal(signal.SIGTERM, lambda *_: ranks.notice.set())
+    """Lets trials save their state when this process is told to end, as on a machine that is taken
+    away. Without this, it would end at once."""
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: ranks.notice.set())
 
 
 def _start_peer(rank: int) -> Any:

@@ -24,6 +24,10 @@ HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on ([\w.-]+)\n")
 container that may be a sweep."""
 
 
+class Elsewhere(BadInput):
+    """Raised if a process of another machine holds the lock, or may hold it."""
+
+
 @contextmanager
 def held(place: Place) -> Iterator[None]:
     """Holds the lock of the run at `place` during the `with` block, so that no other process of
@@ -40,32 +44,38 @@ def held(place: Place) -> Iterator[None]:
         with _refused(place):
             os.ftruncate(file, 0)
             os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-        yield
+        try:
+            yield
+        finally:
+            with suppress(OSError):
+                os.ftruncate(file, 0)
 
 
 def holder(place: Place) -> int | None:
     """The process of this user and machine that holds the lock; None if there is none. A signal may
-    be sent to that process, so this raises `BadInput` if another user or machine holds the lock, or
-    if the holder is uncertain."""
+    be sent to that process, so this raises `BadInput` if another user holds the lock, or if the
+    holder is uncertain, and `Elsewhere` if it is that of another machine."""
     try:
         with _opened(place, os.O_RDONLY) as file:
-            if _takes(place, file, fcntl.LOCK_SH):
-                return None
+            free = _takes(place, file, fcntl.LOCK_SH)
             said, status = _read(file), os.fstat(file)
     except FileNotFoundError:
         return None
     if not said:
         return None  # its holder has just begun
     found = HOLDER.fullmatch(said)
+    # Some shared file systems keep locks within each machine.
+    if found is not None and found[2] != socket.gethostname():
+        raise Elsewhere(
+            f"A process of another machine is writing to {place}: {said.strip()}. Stop it there.",
+            code="not-yours",
+        )
+    if free:
+        return None
     if found is None or status.st_uid != os.getuid():
         raise BadInput(
             f"A process is writing to {place}, but the lock file names no process of yours. The "
             f"user who started the sweep can stop it, on the machine where it runs.",
-            code="not-yours",
-        )
-    if found[2] != socket.gethostname():
-        raise BadInput(
-            f"A process of another machine is writing to {place}: {said.strip()}. Stop it there.",
             code="not-yours",
         )
     process = int(found[1])

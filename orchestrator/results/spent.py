@@ -75,9 +75,8 @@ class StepTime:
 
 def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
     """The known step times of studies. Other trials may have shared the machine."""
-    # If the batch size grows along a training, its steps differ in size. The seconds of a program
-    # hold its evaluations, and its first steps may not be timed.
-    of_one_size = [s for s in studies if s.batch_schedule is None and s.program is None]
+    # If the batch size grows along a training, its steps differ in size.
+    of_one_size = [study for study in studies if study.batch_schedule is None]
     return [
         time for times in run.in_parallel(partial(_step_times, run), of_one_size) for time in times
     ]
@@ -88,12 +87,17 @@ def _step_times(run: Run, study: Study) -> list[StepTime]:
     trained = [
         row
         for row in trials
-        # The seconds of stacked trials are shares of the stack's time.
-        if row["steps"] and (row["seconds"] or 0) > 0 and (row["width"] or 1) == 1
+        # The seconds of stacked trials are shares of the stack's time. Those of a program hold its
+        # evaluations, and its first steps may not be timed.
+        if study.program is None
+        and row["steps"]
+        and (row["seconds"] or 0) > 0
+        and (row["width"] or 1) == 1
     ]
     found = []
-    if (alone := run.timed().get(study.key)) is not None:
-        trained.append({"steps": 1, "seconds": alone, "ranks": 1})
+    for (key, ranks), seconds in run.timed().items():
+        if key == study.key:
+            trained.append({"steps": 1, "seconds": seconds, "ranks": ranks})
     for ranks in sorted({row["ranks"] for row in trained}):
         on_ranks = [row for row in trained if row["ranks"] == ranks]
         longest = max(row["steps"] for row in on_ranks)

@@ -20,7 +20,7 @@ import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,9 @@ Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 TIMED = "step_times.json"
+
+STOP = ".stop"
+"""Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
 REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
@@ -136,14 +139,31 @@ class Run(Purpose):
         """Versions and machine. Empty if the file can't be read, since no answer needs it."""
         return self._by_the_way("provenance.json", {})
 
-    def locked(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
         """Holds the lock of the run during the `with` block, so that no other process of this
         machine writes to it. This works for buckets, too."""
-        return lock.held(self.place)
+        with lock.held(self.place):
+            self.ask_to_end(False)  # an earlier process
+            try:
+                yield
+            finally:
+                self.ask_to_end(False)
+
+    @property
+    def is_asked_to_end(self) -> bool:
+        return self.place.local is not None and (self.place.local / STOP).exists()
+
+    def ask_to_end(self, asked: bool = True) -> None:
+        """Asks the process that writes to the run to end, on whatever machine, or withdraws it."""
+        if self.place.local is not None:
+            file = self.place.local / STOP
+            file.touch() if asked else file.unlink(missing_ok=True)
 
     def writer(self) -> int | None:
         """The process of this machine that writes to this run; None if there is none. Raises
-        `BadInput` if the process belongs to another machine or another user."""
+        `Elsewhere` if the process belongs to another machine, and `BadInput` if it belongs to
+        another user."""
         return lock.holder(self.place)
 
     @contextmanager
@@ -210,16 +230,20 @@ class Run(Purpose):
     def add_session(self, session: Mapping[str, Any]) -> None:
         (self.place / "sessions.json").write_text(to_json([*self.sessions(), dict(session)]))
 
-    def timed(self) -> dict[StudyKey, float]:
-        """Study -> seconds of a step without stacking, for studies whose trials were stacked."""
+    def timed(self) -> dict[tuple[StudyKey, int], float]:
+        """Study and number of ranks -> seconds of a step without stacking. On one rank, for studies
+        whose trials were stacked; on others, as `orchestrate plan --devices` has timed them."""
         return {
-            StudyKey(**{name: entry[name] for name in KEY}): float(entry["seconds"])
+            (StudyKey(**{n: entry[n] for n in KEY}), entry.get("ranks", 1)): float(entry["seconds"])
             for entry in self._by_the_way(TIMED, list[Any]())
             if isinstance(entry, dict) and {*KEY, "seconds"} <= entry.keys()
         }
 
-    def write_timed(self, timed: Mapping[StudyKey, float]) -> None:
-        listed = [{**asdict(key), "seconds": seconds} for key, seconds in sorted(timed.items())]
+    def write_timed(self, timed: Mapping[tuple[StudyKey, int], float]) -> None:
+        listed = [
+            {**asdict(key), "ranks": ranks, "seconds": seconds}
+            for (key, ranks), seconds in sorted(timed.items())
+        ]
         (self.place / TIMED).write_text(to_json(listed))
 
     def _by_the_way(self, name: str, otherwise: Answer) -> Answer:

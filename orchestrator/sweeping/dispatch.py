@@ -108,7 +108,7 @@ class Dispatcher:
         self._out: dict[int, _Out] = {}
         """Serial number -> every pack that an executor has. News of other packs is ignored."""
         self._timed = run.timed()
-        self._to_time = {key: TIMES for key in widths if key not in self._timed}
+        self._to_time = {key: TIMES for key in widths if (key, 1) not in self._timed}
         self._micro_batches: dict[StudyKey, int] = {}
         self._failures, self._any_success, self._last_error = 0, False, ""
         self._ran_at = self._looked = clock()
@@ -220,8 +220,8 @@ class Dispatcher:
                 out.begun.add(key)
                 self._progress.start(out.left[key])
         if news.timed is not None:
-            study = out.pack.study.key
-            self._timed[study] = min(news.timed, self._timed.get(study, math.inf))
+            alone = out.pack.study.key, 1
+            self._timed[alone] = min(news.timed, self._timed.get(alone, math.inf))
             with suppress(OSError):  # the step will be timed again
                 self._run.write_timed(self._timed)
         for finished in news.ended:

@@ -7,17 +7,25 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+to_go_on = threading.Event()
+"""Is set if a signal says that the same command is to be run again, on these or other machines."""
+
 
 def heed_termination() -> None:
     """Makes SIGTERM interrupt this process as Ctrl-C does. This works also where a shell has made
     the process ignore Ctrl-C, as shells do with background jobs of scripts. Without it, SIGTERM
-    would end the process at once."""
+    would end the process at once. So does SIGUSR1, which queues send before the time is up."""
 
     def interrupt(*told: object) -> None:
+        if told[0] == signal.SIGUSR1:
+            if to_go_on.is_set():
+                return  # some queues send it to several processes that hand it on
+            to_go_on.set()
         handler = signal.getsignal(signal.SIGINT)
         (handler if callable(handler) else signal.default_int_handler)(*told)  # type: ignore[arg-type]
 
     signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGUSR1, interrupt)
 
 
 @contextmanager

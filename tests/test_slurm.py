@@ -1,0 +1,218 @@
+"""Sweeps on a real Slurm: a controller and two nodes, which are processes of this machine."""
+
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import wait_for
+from machines import MINE
+from ray_nodes import free_port, running
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        os.getuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))),
+        reason="needs slurm-wlm and munge, and root",
+    ),
+]
+
+CONF = """
+ClusterName=test
+SlurmctldHost={host}({address})
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdTimeout=5
+ReturnToService=2
+KillWait=5
+MpiDefault=none
+NodeName=n1 NodeHostname={host} NodeAddr={address} Port={ports[1]} CPUs=1
+NodeName=n2 NodeHostname={host} NodeAddr={address} Port={ports[2]} CPUs=1
+PartitionName=all Nodes=n1,n2 Default=YES State=UP
+"""
+
+SWEEP = """
+name: my_sweep
+workloads: ["mine.py:Mine"]
+goals: [val/error < 0.05]
+recipes: [sgd]
+batch_sizes: [16, 64]
+search: {trials: 6}
+budget: {steps: 600}
+resources: {stack: 1}
+"""
+
+
+EDITED = {
+    "--nodes=1 ": "--nodes=2 ",
+    "#SBATCH --gpus-per-node=1": "#",
+    "#SBATCH --cpus-per-task=8": "#SBATCH --cpus-per-task=1",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    folder: Path
+    """The one in which its user works."""
+    env: dict[str, str]
+    controller: subprocess.Popen[bytes]
+    start_node: Callable[[str], AbstractContextManager[subprocess.Popen[bytes]]]
+
+    def do(self, *command: str, login: bool = False) -> str:
+        """What a command prints; on the `login` node, which has another name."""
+        if login:
+            command = ("unshare", "--uts", "sh", "-c", f"hostname login && {shlex.join(command)}")
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=200,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, (command, done.stdout, done.stderr, self.said())
+        return done.stdout + done.stderr
+
+    def said(self) -> str:
+        return "".join(file.read_text() for file in self.folder.glob("orchestrate-*.txt"))
+
+    def submit(self) -> str:
+        return self.do("sbatch", "mine.sbatch", "my_sweep.yaml").split()[-1]
+
+    def state(self, job: str) -> str:
+        return re.findall(r"JobState=(\w+)", self.do("scontrol", "show", "job", job))[0]
+
+    def until(self, condition: Callable[[], object]) -> None:
+        try:
+            wait_for(condition, self.controller)
+        except AssertionError:
+            print(self.do("scontrol", "show", "job"), self.said())
+            raise
+
+
+@contextmanager
+def running_slurm(folder: Path) -> Iterator[Slurm]:
+    munge = folder / "munge"
+    for place in (munge, folder / "state", folder / "spool-n1", folder / "spool-n2"):
+        place.mkdir()
+    for parent in folder.parents:  # munge's user has to reach its socket
+        parent.chmod(parent.stat().st_mode | 0o011)
+    folder.chmod(0o755)
+    (munge / "key").write_bytes(os.urandom(1024))
+    (munge / "key").chmod(0o400)
+    for path in (munge, munge / "key"):
+        shutil.chown(path, "munge", "munge")
+    conf, ports = folder / "slurm.conf", [free_port() for _ in range(3)]
+    host, address = socket.gethostname(), own_address()
+    conf.write_text(CONF.format(host=host, address=address, folder=folder, ports=ports))
+    env = {"HOME": str(folder), "SLURM_CONF": str(conf), "ORCHESTRATE_DASHBOARD": "0"}
+    env["PATH"] = os.environ["PATH"]
+
+    def start(*command: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return running([*command], env, folder / "output.txt")
+
+    def start_node(name: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return start("slurmd", "-D", "-f", str(conf), "-N", name)
+
+    files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "seed-file": "seed"}
+    places = [f"--{name}={munge / file}" for name, file in files.items()]
+    munged = ("munged", "--foreground", *places, f"--log-file={munge / 'log'}")
+    with ExitStack() as stack:
+        process = stack.enter_context(start("setpriv", "--reuid=munge", "--clear-groups", *munged))
+        wait_for((munge / "socket").exists, process, munge / "log")
+        controller = stack.enter_context(start("slurmctld", "-D", "-f", str(conf)))
+        stack.enter_context(start_node("n1"))
+        slurm = Slurm(folder=folder, env=env, controller=controller, start_node=start_node)
+        yield slurm
+        for job in slurm.do("squeue", "--noheader", "--format=%A").split():
+            slurm.do("scancel", job)
+        slurm.until(lambda: not slurm.do("squeue", "--noheader"))
+
+
+def own_address() -> str:
+    """One by which machines reach each other: Ray takes loopback for something else."""
+    words = subprocess.check_output(["hostname", "-I"], text=True).split()
+    if not words:
+        pytest.skip("needs a network")
+    return words[0]
+
+
+def steps_of(job: str) -> bool:
+    """Whether a process of Slurm is left that watches over a step of the job."""
+    found = subprocess.run(["pgrep", "--full", rf"^slurmstepd: \[{job}\."], check=False)
+    return found.returncode == 0
+
+
+def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
+    """In turn the time is up, a node is lost, the job is cancelled, and the sweep is stopped from
+    the login node. The commands are those of docs/slurm.md."""
+    wait, run = tmp_path / "wait", tmp_path / "runs/my_sweep"
+    (tmp_path / "mine.py").write_text(MINE.format(waiting=wait))
+    (tmp_path / "my_sweep.yaml").write_text(SWEEP)
+
+    def on_both_nodes() -> bool:
+        return len([*wait.iterdir()]) == 2
+
+    def train(count: int) -> None:
+        """Lets trials train until so many are in the run."""
+        wait.rename(tmp_path / f"waited-{count}")
+        slurm.until(lambda: len([*run.glob("trials/**/*.parquet")]) >= count)
+        wait.mkdir()
+
+    def back_in_the_queue() -> bool:
+        if slurm.state(job) != "PENDING" or steps_of(job):
+            return False
+        slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")  # not in two minutes
+        return True
+
+    with running_slurm(tmp_path) as slurm:
+        slurm.do("orchestrate", "sweep", "my_sweep.yaml", "--no-ray", "--out", "runs/undisturbed")
+        slurm.do("orchestrate", "init", "--slurm")
+        script = tmp_path / "mine.sbatch"
+        for before, after in EDITED.items():
+            assert before in script.read_text()
+            script.write_text(script.read_text().replace(before, after))
+        wait.mkdir()
+        with slurm.start_node("n2"):
+            job = slurm.submit()
+            slurm.until(on_both_nodes)
+            slurm.do("scancel", "--signal=USR1", job)  # as Slurm does before the time is up
+            slurm.until(lambda: "Ending" in slurm.said())
+            wait.rename(tmp_path / "waited-0")
+            slurm.until(lambda: slurm.state(job) == "PENDING")
+            assert len([*run.glob("checkpoints/*.pt")]) == 2, "both were saved at once"
+            wait.mkdir()
+            slurm.until(back_in_the_queue)
+            train(3)
+            slurm.until(on_both_nodes)
+        slurm.until(back_in_the_queue)
+        with slurm.start_node("n2"):
+            slurm.until(on_both_nodes)
+            train(5)
+            slurm.do("scancel", job)
+            slurm.until(lambda: slurm.state(job) == "CANCELLED")
+            job = slurm.submit()
+            train(8)
+            assert "It has ended" in slurm.do("orchestrate", "stop", str(run), login=True)
+            slurm.until(lambda: slurm.state(job) == "FAILED")
+            job = slurm.submit()
+            wait.rename(tmp_path / "waited")
+            slurm.until(lambda: slurm.state(job) == "COMPLETED")
+    assert "2 of the 2 nodes of this Slurm job train." in slurm.said()
+    undisturbed = tmp_path / "runs/undisturbed/frontier.csv"
+    assert (run / "frontier.csv").read_bytes() == undisturbed.read_bytes()
