@@ -1,0 +1,82 @@
+"""The Containerfile: a real builder makes the image, of the Debian that its first line names, and a
+sweep runs in it. Nothing is fetched from a registry of images."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        os.getuid() != 0 or not all(map(shutil.which, ("buildah", "debootstrap"))),
+        reason="needs buildah and debootstrap, and root",
+    ),
+]
+
+SWEEP = """
+name: inside
+workloads: [digits/mlp]
+goals: [val/error < 0.5]
+recipes: [sgd]
+batch_sizes: [64]
+search: {trials: 2}
+budget: {steps: 60}
+"""
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def settings_of_pip(folder: Path) -> list[str]:
+    """Options by which pip finds packages in the container where it does on this machine."""
+    told = subprocess.check_output(["pip", "config", "list"], text=True).splitlines()
+    places, lines = {}, ["[global]"]
+    for key, quoted in (line.split("=", 1) for line in told):
+        name, value = key.rpartition(".")[2], quoted.strip("'")
+        if name in ("find-links", "extra-index-url", "index-url"):
+            lines.append(f"{name} = {value}")
+            found = (Path(word.removeprefix("file://")) for word in value.split())
+            places |= {place: place for place in found if place.is_dir()}
+    if CERTIFICATES.exists():
+        lines.append("cert = /certificates.crt")
+        places[CERTIFICATES] = Path("/certificates.crt")
+    (folder / "pip.conf").write_text("\n".join(lines))
+    places[folder / "pip.conf"] = Path("/etc/pip.conf")
+    return [f"--volume={place}:{inside}:ro" for place, inside in places.items()]
+
+
+def test_a_sweep_runs_in_the_container(tmp_path: Path) -> None:
+    storage = [
+        "--root",
+        tmp_path / "storage",
+        "--runroot",
+        tmp_path / "run",
+        "--storage-driver=vfs",
+    ]
+
+    def buildah(*words: object) -> str:
+        command = [str(word) for word in ("buildah", *storage, *words)]
+        env = {**os.environ, "BUILDAH_ISOLATION": "chroot"}
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout.strip()
+
+    file = ROOT / "Containerfile"
+    (base,) = [line.split()[1] for line in file.read_text().splitlines() if line[:5] == "FROM "]
+    assert base == "docker.io/library/debian:12-slim"
+    root = tmp_path / "root"
+    made = ["debootstrap", "--variant=minbase", "bookworm", str(root)]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    empty = buildah("from", "scratch")
+    buildah("add", empty, root, "/")
+    buildah("commit", empty, base)
+    places = settings_of_pip(tmp_path)
+    buildah("build", "--pull=never", *places, "--file", file, "--tag", "made", ROOT)
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    within = buildah("from", "--pull=never", "localhost/made")
+    sweep = f"--volume={tmp_path / 'sweep.yaml'}:/work/sweep.yaml:ro"
+    said = buildah("run", sweep, within, "--", "sh", "-c", "id -un && orchestrate sweep sweep.yaml")
+    assert said.startswith("ray\n")
+    assert "digits/mlp, until val/error < 0.5" in said
