@@ -123,7 +123,7 @@ def test_commands_of_the_pages_succeed(
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         if words[0] == "sweep":
             words.append("--no-ray")
-        if words[0] == "plan":
+        if "--calibrate" in words and words[0] == "plan":
             words.remove("--calibrate")
         words += [
             more for start, added in SHORTER.items() if line.startswith(start) for more in added

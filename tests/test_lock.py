@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import assert_refused, orchestrate, refused
 
+from orchestrator.cli import runs
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 from orchestrator.results import Run
@@ -177,3 +178,14 @@ def test_a_command_says_it_in_one_line(shared: Path) -> None:
     result = orchestrate("stop", shared)
     assert_refused(result, "unsafe-lock", shared, "link")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_sweep_of_a_machine_that_does_not_answer_is_not_waited_for(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (shared / ".lock").write_text("process 5 on elsewhere\n")
+    (shared / "sweep.yaml").touch()
+    monkeypatch.setattr(runs, "PATIENCE_SECONDS", 0.1)
+    with refused("unreachable", "process 5 on elsewhere", shared):
+        runs.stop(str(shared))
+    assert not (shared / ".stop").exists(), "the next sweep is not asked to end"

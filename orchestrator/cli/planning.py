@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
     from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
+    from orchestrator.results import Run
 
 ASKED_ABOVE_STEPS = 20_000_000
 """Steps of a sweep in the worst case above which a command asks before it starts. At one
@@ -100,8 +101,11 @@ def plan(
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if devices:
+        run = None if keep is None else _keeper(keep, planned.studies)
         times = _times_on(sorted({*devices}), planned.studies, sweep, address, data_dir)
-        _tell_times(times, keep, as_json=as_json)
+        if run is not None:
+            run.write_timed({**run.timed(), **times})
+        _tell_times(times, as_json=as_json)
         return
     if slots and not calibrate:
         say("--slots needs step times to estimate the sweep's time: add --calibrate.")
@@ -202,36 +206,32 @@ def _times_on(
     }
 
 
-def _tell_times(
-    times: Mapping[tuple[StudyKey, int], float], keep: str | None, *, as_json: bool
-) -> None:
-    """Prints the times of steps, and keeps them in a run."""
-    from orchestrator.analysis import in_time
-    from orchestrator.cli.answers import print_table
+def _keeper(place: str, studies: Sequence[Study]) -> Run:
+    """The run that is to keep the times of these studies."""
     from orchestrator.results import Run
 
-    if keep is not None:
-        run = Run.open(keep)
-        known = {study.key for study in run.studies()}
-        if foreign := [key for key, _ in times if key not in known]:
-            raise BadInput(f"{keep} has no study {foreign[0]}.", code="unknown-name")
-        run.write_timed({**run.timed(), **times})
+    run = Run.open(place)
+    known = {study.key for study in run.studies()}
+    if foreign := [study.key for study in studies if study.key not in known]:
+        raise BadInput(f"{place} has no study {foreign[0]}.", code="unknown-name")
+    return run
+
+
+def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -> None:
+    from orchestrator.analysis import in_time
+    from orchestrator.cli.answers import print_table
+
     if as_json:
         print_json([asdict(key) | {"devices": n, "seconds": s} for (key, n), s in times.items()])
         return
     rows: dict[StudyKey, dict[str, str]] = {}
     for (key, count), seconds in times.items():
-        cells = {
-            "Workload": key.workload,
-            "Recipe": key.recipe,
-            "Batch size": f"{key.batch_size:,}",
-        }
-        rows.setdefault(key, cells)[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
+        size = {"Batch size": f"{key.batch_size:,}"}
+        cells = rows.setdefault(key, {"Workload": key.workload, "Recipe": key.recipe, **size})
+        cells[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
     names = dict.fromkeys(name for cells in rows.values() for name in cells)
-    numbers = [name for name in names if name not in ("Workload", "Recipe")]
+    numbers = [*names][2:]
     print_table(table_of([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers))
-    if keep is not None:
-        say(f"Kept for the page: orchestrate report {keep}")
 
 
 def _measured(

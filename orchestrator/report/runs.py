@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import unknown
@@ -74,6 +75,11 @@ def _how_it_ran(run: Run) -> dict[str, str]:
             "on: trials that could no longer change the frontier were ended"
             if on
             else "off: every trial went on to its goals or its budget"
+        )
+    if times := sum(session.get("interruptions", 0) for session in run.sessions()):
+        lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
+        told["lost processes and machines"] = (
+            f"{times:,} trials were interrupted, which lost {in_time(lost)} of a slot"
         )
     busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}

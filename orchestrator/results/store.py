@@ -234,7 +234,9 @@ class Run(Purpose):
         """Study and number of ranks -> seconds of a step without stacking. On one rank, for studies
         whose trials were stacked; on others, as `orchestrate plan --devices` has timed them."""
         return {
-            (StudyKey(**{n: entry[n] for n in KEY}), entry.get("ranks", 1)): float(entry["seconds"])
+            (StudyKey(**{n: entry[n] for n in KEY}), int(entry.get("ranks", 1))): float(
+                entry["seconds"]
+            )
             for entry in self._by_the_way(TIMED, list[Any]())
             if isinstance(entry, dict) and {*KEY, "seconds"} <= entry.keys()
         }

@@ -35,7 +35,7 @@ class Records:
     ) -> None:
         self._run, self._queue, self._executor, self._progress = run, queue, executor, progress
         self._patience, self._listeners, self._clock = faults.storage_seconds, listeners, clock
-        self._merger, self._usage = Merger(run, queue.searches), Usage()
+        self._merger, self.usage = Merger(run, queue.searches), Usage()
         self._waiting: dict[tuple[StudyKey, bool], list[FinishedTrial]] = {}
         """Study, whether repeats -> trials that ended and are not on disk yet. They are written
         together."""
@@ -103,7 +103,7 @@ class Records:
                 f"`orchestrate resume` will train them again."
             )
         with suppress(OSError):  # on a full disk only this record is lost
-            self._run.add_session(self._usage.summary(self._executor.ranks))
+            self._run.add_session(self.usage.summary(self._executor.ranks))
 
     def _tell(self, finished: FinishedTrial) -> None:
         """Reports a trial that is on disk."""
@@ -114,7 +114,7 @@ class Records:
         search = self._queue.searches[key]
         self._progress.follow(key, search)
         self._progress.keep(finished)
-        self._usage.add(finished)
+        self.usage.add(finished)
         for listener in self._listeners:
             try:
                 listener(finished, search)
