@@ -137,7 +137,7 @@ def _lend(node: Node) -> None:
     """Lends this node to the sweep of the first one until that has ended. Signals are left to the
     first node."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, lambda *_: None)  # ignored, they would be so in all that is started
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block",
         f"--address={node.first}:{node.port}", f"--num-cpus={node.cores}",
