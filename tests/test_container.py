@@ -4,6 +4,7 @@ sweep runs in it. Nothing is fetched from a registry of images."""
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,17 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 def settings_of_pip(folder: Path) -> list[str]:
     """Options by which pip finds packages in the container where it does on this machine."""
-    told = subprocess.check_output(["pip", "config", "list"], text=True).splitlines()
+    asked = [sys.executable, "-m", "pip", "config", "list"]
+    told = subprocess.check_output(asked, text=True).splitlines()
     places, lines = {}, ["[global]"]
     for key, quoted in (line.split("=", 1) for line in told):
         name, value = key.rpartition(".")[2], quoted.strip("'")
         if name in ("find-links", "extra-index-url", "index-url"):
             lines.append(f"{name} = {value}")
+            # An index in files has its files beside it.
+            index = name != "find-links"
             found = (Path(word.removeprefix("file://")) for word in value.split())
+            found = (place.parent if index else place for place in found)
             places |= {place: place for place in found if place.is_dir()}
     if CERTIFICATES.exists():
         lines.append("cert = /certificates.crt")
@@ -68,7 +73,8 @@ def test_a_sweep_runs_in_the_container(tmp_path: Path) -> None:
     assert base == "docker.io/library/debian:12-slim"
     root = tmp_path / "root"
     made = ["debootstrap", "--variant=minbase", "bookworm", str(root)]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    if subprocess.run(made, stdout=subprocess.DEVNULL, check=False).returncode:
+        pytest.skip("needs a mirror of Debian")
     empty = buildah("from", "scratch")
     buildah("add", empty, root, "/")
     buildah("commit", empty, base)

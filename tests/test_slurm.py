@@ -6,6 +6,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ def running_slurm(folder: Path) -> Iterator[Slurm]:
     host, address = socket.gethostname(), own_address()
     conf.write_text(CONF.format(host=host, address=address, folder=folder, ports=ports))
     env = {"HOME": str(folder), "SLURM_CONF": str(conf), "ORCHESTRATE_DASHBOARD": "0"}
-    env["PATH"] = os.environ["PATH"]
+    env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
     def start(*command: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
         return running([*command], env, folder / "output.txt")
