@@ -201,8 +201,10 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
             slurm.until(back_in_the_queue)
             train(3)
             slurm.until(on_both_nodes)
-        slurm.until(back_in_the_queue)
+        slurm.until(lambda: slurm.state(job) == "PENDING" and not steps_of(job))
         with slurm.start_node("n2"):
+            slurm.until(lambda: slurm.do("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
+            slurm.until(back_in_the_queue)
             slurm.until(on_both_nodes)
             train(5)
             slurm.do("scancel", job)
