@@ -98,6 +98,13 @@ class Slurm:
     def state(self, job: str) -> str:
         return re.findall(r"JobState=(\w+)", self.do("scontrol", "show", "job", job))[0]
 
+    def watched(self, job: str) -> bool:
+        """Whether a process of this Slurm is left that watches over a step of the job."""
+        command = ["pgrep", "--full", rf"^slurmstepd: \[{job}\."]
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+        told = (Path(f"/proc/{process}/environ") for process in found)
+        return any(str(self.folder).encode() in each.read_bytes() for each in told if each.exists())
+
     def until(self, condition: Callable[[], object]) -> None:
         try:
             wait_for(condition, self.controller)
@@ -153,12 +160,6 @@ def own_address() -> str:
     return words[0]
 
 
-def steps_of(job: str) -> bool:
-    """Whether a process of Slurm is left that watches over a step of the job."""
-    found = subprocess.run(["pgrep", "--full", rf"^slurmstepd: \[{job}\."], check=False)
-    return found.returncode == 0
-
-
 def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
     """In turn the time is up, a node is lost, the job is cancelled, and the sweep is stopped from
     the login node. The commands are those of docs/slurm.md."""
@@ -176,7 +177,7 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
         wait.mkdir()
 
     def back_in_the_queue() -> bool:
-        if slurm.state(job) != "PENDING" or steps_of(job):
+        if slurm.state(job) != "PENDING" or slurm.watched(job):
             return False
         slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")  # not in two minutes
         return True
@@ -201,7 +202,7 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
             slurm.until(back_in_the_queue)
             train(3)
             slurm.until(on_both_nodes)
-        slurm.until(lambda: slurm.state(job) == "PENDING" and not steps_of(job))
+        slurm.until(lambda: slurm.state(job) == "PENDING" and not slurm.watched(job))
         with slurm.start_node("n2"):
             slurm.until(lambda: slurm.do("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
             slurm.until(back_in_the_queue)
