@@ -139,7 +139,7 @@ PATIENCE_SECONDS = 120.0
 
 def _stop_elsewhere(run: Run, where: str) -> None:
     """Ends a sweep of another machine through the files that both see."""
-    say(f"{where.removesuffix(' Stop it there.')} A file asks it to end ...")
+    say(f"{where} A file in the run asks it to end ...")
     asked_at = time.monotonic()
     run.ask_to_end()
     while run.is_asked_to_end:

@@ -85,7 +85,7 @@ def _if_free(panel: Panel) -> str:
     return lead(
         f"If exchanging gradients took no time, {escape(free.recipe)} at batch size "
         f"{free.batch_size:,} would take {in_time(one.seconds)} on {in_devices(one.devices)}. "
-        f"Nobody has timed that: train with several ranks (<code>resources</code>) to know."
+        f"Nobody has timed that: <code>orchestrate plan --devices</code> does."
     )
 
 

@@ -79,7 +79,7 @@ def _how_it_ran(run: Run) -> dict[str, str]:
     if times := sum(session.get("interruptions", 0) for session in run.sessions()):
         lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
         told["lost processes and machines"] = (
-            f"{times:,} trials were interrupted, which lost {in_time(lost)} of a slot"
+            f"{times:,} trials were interrupted; their slots lost {in_time(lost)} of work"
         )
     busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
     return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}

@@ -67,7 +67,7 @@ def holder(place: Place) -> int | None:
     # Some shared file systems keep locks within each machine.
     if found is not None and found[2] != socket.gethostname():
         raise Elsewhere(
-            f"A process of another machine is writing to {place}: {said.strip()}. Stop it there.",
+            f"A process of another machine is writing to {place}: {said.strip()}.",
             code="not-yours",
         )
     if free:

@@ -3,7 +3,8 @@
 studies.json      purpose of the run: its resolved sweep and the studies that follow from it
 sweep.yaml        the sweep again, for people  provenance.json  versions, machine, commit
 sessions.json     utilisation of the machines  log.txt          output of Ray
-step_times.json   time of a step without stacking, for studies whose trials were stacked
+step_times.json   times of steps without stacking, for studies whose trials were stacked, and on
+                  numbers of devices that `orchestrate plan --devices` has timed
 trials/ and measurements/                      Parquet, partitioned by study (study_files.py):
     workload=W/recipe=R/batch_size=B/trials-1795734249123.parquet   trials that ended together
     workload=W/recipe=R/batch_size=B/study.parquet                  all trials, merged later

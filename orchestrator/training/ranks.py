@@ -53,6 +53,8 @@ class Ranks:
     @property
     def are_leaving(self) -> bool:
         """Whether any rank has had notice. All ranks must ask."""
+        if self.count == 1:
+            return self.notice.is_set()
         return bool(self.maximum(torch.tensor(self.notice.is_set(), device=self.device).int()))
 
     def say_why(self, reason: str) -> None:
