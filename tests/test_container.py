@@ -34,19 +34,22 @@ def settings_of_pip(folder: Path) -> list[str]:
     """Options by which pip finds packages in the container where it does on this machine."""
     asked = [sys.executable, "-m", "pip", "config", "list"]
     told = subprocess.check_output(asked, text=True).splitlines()
-    places, lines = {}, ["[global]"]
+    # One file in place of several and the environment's variables, so that a key may be told twice.
+    keys: dict[str, list[str]] = {}
+    places = {}
     for key, quoted in (line.split("=", 1) for line in told):
-        name, value = key.rpartition(".")[2], quoted.strip("'")
+        name, words = key.rpartition(".")[2], quoted.strip("'").replace("\\n", " ").split()
         if name in ("find-links", "extra-index-url", "index-url"):
-            lines.append(f"{name} = {value}")
+            keys[name] = [*keys.get(name, ()), *words] if name != "index-url" else words
             # An index in files has its files beside it.
             index = name != "find-links"
-            found = (Path(word.removeprefix("file://")) for word in value.split())
+            found = (Path(word.removeprefix("file://")) for word in words)
             found = (place.parent if index else place for place in found)
             places |= {place: place for place in found if place.is_dir()}
     if CERTIFICATES.exists():
-        lines.append("cert = /certificates.crt")
+        keys["cert"] = ["/certificates.crt"]
         places[CERTIFICATES] = Path("/certificates.crt")
+    lines = ["[global]", *(f"{key} = {' '.join(words)}" for key, words in keys.items())]
     (folder / "pip.conf").write_text("\n".join(lines))
     places[folder / "pip.conf"] = Path("/etc/pip.conf")
     return [f"--volume={place}:{inside}:ro" for place, inside in places.items()]

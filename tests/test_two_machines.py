@@ -84,7 +84,9 @@ class Slow(DigitsMLP):
     def loss(self, model, batch):
         if model.training and len(batch[0]) == 64:
             self.steps += 1
-            Path(f"{os.environ['PLACE']}-{os.getpid()}").write_text(str(self.steps))
+            new = Path(f"{os.environ['PLACE']}.new-{os.getpid()}")
+            new.write_text(str(self.steps))
+            new.replace(f"{os.environ['PLACE']}-{os.getpid()}")
             time.sleep(0.02)
         return super().loss(model, batch)
 """
@@ -105,7 +107,7 @@ def test_a_machine_that_is_taken_away_with_notice_loses_no_step(tmp_path: Path) 
     file.write_text(yaml.safe_dump(SWEEP | changes))
 
     def steps() -> dict[str, int]:
-        return {place.name: int(place.read_text() or 0) for place in tmp_path.glob("steps-*")}
+        return {place.name: int(place.read_text()) for place in tmp_path.glob("steps-*")}
 
     with cluster(tmp_path, [1, 1], PLACE=str(tmp_path / "steps")) as ((head, other), env):
         sweep = ("orchestrate", "sweep", file, "--out", run, "--address", "auto")
