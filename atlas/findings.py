@@ -11,21 +11,28 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from claims import CLAIMS
 from lessons import points, ranges
-from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, opened, scalings_of
+from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, numbers_of, opened, scalings_of
 from picture import intervals, said
-from rules import Claim, Measured
+from rules import Answer, Claim
 
 from orchestrator.analysis import Scaling
 from orchestrator.analysis.estimates import Estimate
+from orchestrator.results import Run as Files
 
 DOCS = Path(__file__).parent.parent / "docs"
+POWER = Path(__file__).parent / "power.json"
 PICTURES = "pictures/atlas"
+
+SEEDS = {"cooled_gpt": 1}
+"""Run -> its seed, where that is not 2."""
 
 CURVES = ("digits_mlp", "digits_cnn", "fashion_mnist", "subsets", "noisy_quadratic")
 """Runs whose curves are in the atlas."""
@@ -55,10 +62,27 @@ def main() -> int:
     return 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What was measured of a claim, and what follows."""
+
+    said: str
+    answer: Answer
+    is_of_pilot: bool = False
+    """Whether a run of the pilot decides, with fewer points than the power was computed for."""
+    cells: Sequence[tuple[str, Estimate]] = ()
+    axis: str = ""
+    bounds: tuple[float, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        return f"{self.answer} (pilot)" if self.is_of_pilot else self.answer
+
+
 def print_finding(claim: Claim, found: Measured) -> None:
-    print(f"{claim.title}: {found.answer}\n  {found.said}")
-    for cell in found.cells:
-        print(f"    {cell.name:60} {said(cell.estimate)}")
+    print(f"{claim.title}: {found.verdict}\n  {found.said}")
+    for name, estimate in found.cells:
+        print(f"    {name:60} {said(estimate)}")
 
 
 def files() -> dict[Path, str]:
@@ -95,16 +119,41 @@ def files() -> dict[Path, str]:
 def measured_of(claim: Claim) -> Measured:
     """What was measured of a claim, or that some of its runs are not there yet."""
     missing = [group for group in claim.groups if not (RUNS / group).exists()]
-    if not missing:
-        return claim.rule()
-    return Measured(said=f"Still to be measured: {', '.join(missing)}.", answer="not measured")
+    if missing:
+        return Measured(said=f"Still to be measured: {', '.join(missing)}.", answer="not measured")
+    asked = claim.rule()
+    numbers = numbers_of(asked)
+    return Measured(
+        said=asked.said(numbers),
+        answer=asked.decide(numbers),
+        is_of_pilot=not all(map(is_registered, claim.groups)),
+        cells=[*zip(numbers.names, numbers.estimates(), strict=True), *asked.beside],
+        axis=asked.axis,
+        bounds=asked.bounds,
+    )
+
+
+def is_registered(group: str) -> bool:
+    """Whether the run is the one that the rules were made for: the pilot had other seeds."""
+    return int(Files.open(RUNS / group).sweep()["seed"]) == SEEDS.get(group, 2)
 
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
-    lines = ["## All claims", "", "| claim | from | measured | answer |", "|---|---|---|---|"]
+    power = json.loads(POWER.read_text())
+    lines = [
+        "## All claims",
+        "",
+        "*Power* is how often the rule would agree if the claim were true by the margin that "
+        "matters, and *by chance*, how often it would if the claim were false, at the bound of the "
+        "rule. Both were computed before anything was measured (`python atlas/power.py`).",
+        "",
+        "| claim | from | measured | answer | power | by chance |",
+        "|---|---|---|---|---|---|",
+    ]
     lines += [
         f"| [{claim.title}](#{_anchor(claim.title)}) | {claim.source} | {measured.said} "
-        f"| {measured.answer} |"
+        f"| {measured.verdict} | {power[claim.name]['true']:.0%} "
+        f"| {power[claim.name]['false']:.0%} |"
         for claim, measured in found
     ]
     return "\n".join(lines) + "\n"
@@ -125,7 +174,7 @@ def section(claim: Claim, measured: Measured) -> str:
             "",
             f"**How it is decided.** {_joined(rule)}",
             "",
-            f"**Measured.** {measured.said} **{measured.answer.capitalize()}.**",
+            f"**Measured.** {measured.said} **{measured.verdict.capitalize()}.**",
             "",
             *picture,
             f"Command: `python atlas/findings.py {claim.name}`. Runs: {runs}.",
@@ -135,8 +184,7 @@ def section(claim: Claim, measured: Measured) -> str:
 
 
 def picture_of(found: Measured) -> str:
-    rows = [(cell.name, cell.estimate) for cell in found.cells]
-    return intervals(rows, axis=found.axis, bounds=found.bounds)
+    return intervals(found.cells, axis=found.axis, bounds=found.bounds)
 
 
 def curves_of_all() -> list[tuple[str, Scaling]]:

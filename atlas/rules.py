@@ -1,41 +1,138 @@
 """How claims are decided: what a claim is, and the rules that several claims share.
 
-A rule looks at 90 % intervals. It says *agrees* or *disagrees* only if a whole interval lies on one
-side of a bound, and otherwise *undecided*.
+A claim asks for some numbers: most are products of powers of steps, such as the steps of momentum
+over those of SGD. A rule decides from the numbers and their covariance. It says *agrees*,
+*disagrees* or *equal* only if whole 90 % intervals say so, and otherwise *undecided*. Where a claim
+needs several numbers at once, their intervals are widened so that all of them hold together with
+90 % (Bonferroni).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
-from orchestrator.analysis import Estimate, ratio_of, together
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
-Answer = Literal["agrees", "disagrees", "undecided", "not measured"]
+from orchestrator.analysis import Estimate
+
+Answer = Literal["agrees", "disagrees", "equal", "undecided", "not measured"]
+
+Floats = NDArray[np.float64]
+
+CONFIDENCE = 0.9
+
+
+class At(NamedTuple):
+    """A point of the atlas: the steps of one study to one goal."""
+
+    group: str
+    workload: str
+    recipe: str
+    goal: str
+    batch_size: int
+
+
+Product = Mapping[At, float]
+"""Powers of steps: {a: 1, b: -1} stands for the steps at a over those at b."""
+
+
+def over(first: Product, second: Product) -> Product:
+    """The ratio of two products."""
+    return {at: first.get(at, 0.0) - second.get(at, 0.0) for at in dict.fromkeys([*first, *second])}
+
+
+def mean(products: Sequence[Product]) -> Product:
+    """The geometric mean of products."""
+    found: dict[At, float] = {}
+    for product in products:
+        for at, power in product.items():
+            found[at] = found.get(at, 0.0) + power / len(products)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One of the numbers that a claim is decided by."""
+class Numbers:
+    """Numbers with names, by which a claim is decided, and what is known of their errors."""
 
-    name: str
-    estimate: Estimate
+    names: Sequence[str]
+    values: Floats
+    """In doublings, if `doublings`."""
+    covariance: Floats
+    doublings: bool = True
+    degrees: Floats | float = math.inf
+    """Degrees of freedom of the errors, of each or of all."""
+    speaks: Sequence[int] = ()
+    """1 for each comparison that has no number because only one of two sides reaches the goal and
+    that speaks for the claim, and -1 for each that speaks against it."""
+
+    def reach(self, together: int = 1) -> Floats:
+        """Half the widths of intervals which hold for so many numbers together."""
+        quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / together, self.degrees)
+        found: Floats = quantile * np.sqrt(np.diag(self.covariance))
+        return found
+
+    def ends(self, together: int = 1) -> tuple[Floats, Floats]:
+        reach = self.reach(together)
+        return self.values - reach, self.values + reach
+
+    def mean(self, chosen: Sequence[int] | None = None) -> Numbers:
+        """The mean of these numbers, or of some: the geometric mean, if they are in doublings. Its
+        degrees of freedom are Satterthwaite's."""
+        places = [*range(len(self.names))] if chosen is None else [*chosen]
+        weights = np.zeros(len(self.names))
+        weights[places] = 1 / len(places)
+        variances = np.diag(self.covariance)[places]
+        degrees = np.broadcast_to(self.degrees, len(self.names))[places]
+        return Numbers(
+            names=["mean"],
+            values=np.array([weights @ self.values]),
+            covariance=np.array([[weights @ self.covariance @ weights]]),
+            doublings=self.doublings,
+            degrees=variances.sum() ** 2 / max((variances**2 / degrees).sum(), 1e-300),
+            speaks=self.speaks,
+        )
+
+    def estimates(self) -> list[Estimate]:
+        low, high = self.ends()
+        shown = np.exp2 if self.doublings else np.asarray
+        return [
+            Estimate(value=float(shown(value)), low=float(shown(a)), high=float(shown(b)))
+            for value, a, b in zip(self.values, low, high, strict=True)
+        ]
+
+
+NEVER = Estimate(value=math.inf, low=math.inf, high=math.inf)
+"""The steps to a goal that most repeats never reach, over those of others that do."""
+
+Decide = Callable[[Numbers], Answer]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What was measured of a claim, and what follows."""
+class Asked:
+    """What a claim asks for, and how it is decided."""
 
-    said: str
-    """In a sentence."""
-    cells: Sequence[Cell] = ()
-    axis: str = ""
-    """What the numbers of the cells are."""
+    products: Mapping[str, Product] = field(default_factory=dict)
+    numbers: Numbers | None = None
+    """Numbers that are no products of steps, in place of `products`."""
+    decide: Decide
+    speaks: Sequence[int] = ()
+    """As in `Numbers`, for `products`."""
+    matters: Floats | float
+    """The numbers if the claim is true by the margin that matters; in doublings, as `numbers`."""
+    false: Floats | float = 0.0
+    """The numbers if it is false, at the bound of the rule."""
+    said: Callable[[Numbers], str]
+    """What was measured, in a sentence."""
+    axis: str
     bounds: tuple[float, ...] = ()
     """The bounds of the rule, on that axis."""
-    answer: Answer
+    beside: Sequence[tuple[str, Estimate]] = ()
+    """Estimates that are shown, but do not decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +143,8 @@ class Claim:
     source: str
     groups: tuple[str, ...]
     """The names of the runs that decide it."""
-    rule: Callable[[], Measured]
-    """Decides it. Its docstring has the claim, and how it is decided."""
+    rule: Callable[[], Asked]
+    """What it asks for. Its docstring has the claim, and how it is decided."""
 
     @property
     def name(self) -> str:
@@ -58,66 +155,67 @@ REGISTERED: list[Claim] = []
 """The claims so far, in the order of the page."""
 
 
-def claim(
-    *, title: str, source: str, groups: Iterable[str]
-) -> Callable[..., Callable[[], Measured]]:
-    """Makes a claim of the function that decides it."""
+def claim(*, title: str, source: str, groups: Iterable[str]) -> Callable[..., Callable[[], Asked]]:
+    """Makes a claim of the function that says what it asks for."""
 
-    def register(rule: Callable[[], Measured]) -> Callable[[], Measured]:
+    def register(rule: Callable[[], Asked]) -> Callable[[], Asked]:
         REGISTERED.append(Claim(title=title, source=source, groups=tuple(groups), rule=rule))
         return rule
 
     return register
 
 
-def cell(name: str, first: Estimate, second: Estimate) -> Cell:
-    """A cell with the ratio of two estimates."""
-    ratio = ratio_of(first, second)
-    if ratio is None:
-        raise ValueError(f"{name}: {first} and {second} have no ratio")
-    return Cell(name=name, estimate=ratio)
+def more(margin: float) -> Decide:
+    """The mean is above 1. *Equal*, which goes first: its interval lies within a factor `margin` of
+    1. Otherwise *agrees* if the interval lies above 1, and *disagrees* if it lies below. None of
+    these while a comparison without a number speaks against it."""
+
+    def decide(numbers: Numbers) -> Answer:
+        if not len(numbers.names):
+            return "undecided"
+        (low,), (high,) = numbers.mean().ends()
+        inside = math.log2(margin)
+        if -inside < low and high < inside and not numbers.speaks:
+            return "equal"
+        if low > 0 and -1 not in numbers.speaks:
+            return "agrees"
+        return "disagrees" if high < 0 and 1 not in numbers.speaks else "undecided"
+
+    return decide
 
 
-def low_end(estimate: Estimate) -> float:
-    return estimate.value if estimate.low is None else estimate.low
+def same(margin: float) -> Decide:
+    """The mean is about 1. *Agrees* if its interval lies within a factor `margin` of 1 and no
+    number lies outside with its whole interval, widened for all. *Disagrees* if the mean lies
+    outside."""
+
+    def decide(numbers: Numbers) -> Answer:
+        if not len(numbers.names):
+            return "undecided"
+        (low,), (high,) = numbers.mean().ends()
+        inside = math.log2(margin)
+        if low > inside or high < -inside:
+            return "disagrees"
+        below, above = numbers.ends(len(numbers.names))
+        is_outside = (below > inside).any() or (above < -inside).any()
+        near = -inside < low and high < inside and not is_outside and not numbers.speaks
+        return "agrees" if near else "undecided"
+
+    return decide
 
 
-def high_end(estimate: Estimate) -> float:
-    return estimate.value if estimate.high is None else estimate.high
+def each_within(low: float, high: float) -> Decide:
+    """Every number lies between the bounds. *Agrees* if the interval of each does, and *disagrees*
+    if one lies outside even when intervals are widened for all numbers."""
+    least, most = math.log2(low), math.log2(high)
 
+    def decide(numbers: Numbers) -> Answer:
+        if not len(numbers.names):
+            return "undecided"
+        below, above = numbers.ends()
+        if (below > least).all() and (above < most).all():
+            return "agrees"
+        below, above = numbers.ends(len(numbers.names))
+        return "disagrees" if (above < least).any() or (below > most).any() else "undecided"
 
-def reach_of(estimate: Estimate) -> float:
-    """Half the width of an interval, in doublings; that of the lower half if nothing bounds it
-    above."""
-    low, high = low_end(estimate), high_end(estimate)
-    if math.isinf(high):
-        return math.log2(estimate.value / low)
-    return math.log2(high / low) / 2
-
-
-def mean_of(cells: Sequence[Cell]) -> Estimate:
-    return together([cell.estimate for cell in cells])
-
-
-def beyond(estimate: Estimate, side: Literal["above", "below"], bound: float) -> Answer:
-    """Agrees if the whole interval lies on that side of the bound, and disagrees if it lies on the
-    other."""
-    is_above, is_below = low_end(estimate) > bound, high_end(estimate) < bound
-    agrees, disagrees = (is_above, is_below) if side == "above" else (is_below, is_above)
-    return "agrees" if agrees else "disagrees" if disagrees else "undecided"
-
-
-def within(estimate: Estimate, low: float, high: float) -> Answer:
-    """Agrees if the whole interval lies between the bounds, and disagrees if it lies outside."""
-    if low < low_end(estimate) and high_end(estimate) < high:
-        return "agrees"
-    return "disagrees" if high_end(estimate) < low or low_end(estimate) > high else "undecided"
-
-
-def all_within(cells: Sequence[Cell], low: float, high: float) -> tuple[int, Answer]:
-    """The number of values between the bounds. Agrees if all are, and disagrees if the whole
-    interval of one lies outside."""
-    inside = sum(low <= one.estimate.value <= high for one in cells)
-    if any(within(one.estimate, low, high) == "disagrees" for one in cells):
-        return inside, "disagrees"
-    return inside, "agrees" if cells and inside == len(cells) else "undecided"
+    return decide

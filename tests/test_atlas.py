@@ -1,6 +1,7 @@
 """The atlas: its page says what its files say, and its sweeps can be run."""
 
 import html
+import json
 import math
 import os
 import re
@@ -28,8 +29,10 @@ sys.path.insert(0, str(ROOT / "atlas"))
 
 import findings
 import measured
+import power
 import rules
 from picture import FITS, MARGIN, intervals
+from rules import Decide, Numbers
 
 ATLAS = ROOT / "atlas"
 SWEEPS = [
@@ -86,21 +89,59 @@ def test_fewest_steps_are_those_of_the_recursion(batch_size: int, goal: float) -
     assert min(steps) == pytest.approx(math.ceil(fewest), rel=0.01, abs=1)
 
 
-def test_only_whole_intervals_decide() -> None:
-    over, across = Estimate(value=2, low=1.5, high=3), Estimate(value=2, low=0.9, high=3)
-    assert (rules.beyond(over, "above", 1), rules.beyond(over, "below", 1)) == (
-        "agrees",
-        "disagrees",
+def numbers(*ends: tuple[float, float], speaks: tuple[int, ...] = ()) -> Numbers:
+    """Independent ratios with these 90 % intervals."""
+    low, high = np.log2(np.array(ends)).T
+    deviations = (high - low) / 2 / 1.6449
+    return Numbers(
+        names=[str(at) for at in range(len(ends))],
+        values=(low + high) / 2,
+        covariance=np.diag(deviations**2),
+        speaks=speaks,
     )
-    assert rules.beyond(across, "above", 1) == "undecided"
-    assert rules.within(over, 1, 4) == "agrees"
-    assert rules.within(over, 1, 2) == "undecided"
-    assert rules.within(over, 4, 5) == "disagrees"
-    cells = [rules.Cell(name="", estimate=one) for one in (over, across)]
-    assert rules.all_within(cells, 1, 4) == (2, "agrees")
-    assert rules.all_within(cells, 2.5, 4) == (0, "undecided")
-    assert rules.all_within(cells, 4, 5) == (0, "disagrees")
-    assert rules.all_within([], 1, 4) == (0, "undecided")
+
+
+@pytest.mark.parametrize(
+    ("rule", "of", "answer"),
+    [
+        (rules.more(1.25), numbers((1.1, 3)), "agrees"),
+        (rules.more(1.25), numbers((1.1, 3), speaks=(-1,)), "undecided"),
+        (rules.more(1.25), numbers((0.9, 3)), "undecided"),
+        (rules.more(1.25), numbers((0.5, 0.9)), "disagrees"),
+        (rules.more(1.25), numbers((0.9, 1.2)), "equal"),
+        (rules.more(1.25), numbers((0.9, 1.2), speaks=(1,)), "undecided"),
+        (rules.same(1.25), numbers((0.9, 1.2)), "agrees"),
+        (rules.same(1.25), numbers((0.9, 1.3)), "undecided"),
+        (rules.same(1.25), numbers((1.3, 2)), "disagrees"),
+        # Their mean is near 1, but they are not.
+        (rules.same(1.25), numbers((1.9, 2), (0.5, 0.53)), "undecided"),
+        (rules.each_within(0.5, 2), numbers((0.6, 1.9), (0.9, 1)), "agrees"),
+        (rules.each_within(0.5, 2), numbers((0.4, 1.9), (0.9, 1)), "undecided"),
+        (rules.each_within(0.5, 2), numbers((0.1, 0.2), (0.9, 1)), "disagrees"),
+    ],
+)
+def test_only_whole_intervals_decide(rule: Decide, of: Numbers, answer: str) -> None:
+    assert rule(of) == answer
+
+
+def test_points_that_ratios_share_count_once() -> None:
+    """Of (a / b) over (c / b), the steps at b are no part."""
+    a, b, c = (
+        rules.At("digits_mlp", "digits/mlp", "sgd", "val/error < 0.04", n) for n in (4, 16, 64)
+    )
+    shared = rules.over(rules.over({a: 1}, {b: 1}), rules.over({c: 1}, {b: 1}))
+    assert {at: power for at, power in shared.items() if power} == {a: 1, c: -1}
+    whole = rules.mean([rules.over({a: 1}, {b: 1}), rules.over({b: 1}, {c: 1})])
+    assert whole == {a: 0.5, b: 0, c: -0.5}
+
+
+@pytest.mark.dear
+def test_rules_find_what_is_true_and_rarely_what_is_not() -> None:
+    """With the errors that the planned points have; as it was before anything was measured."""
+    found = power.all_shares()
+    assert found == json.loads(power.FILE.read_text()), "`python atlas/power.py --write`"
+    assert min(each["true"] for each in found.values()) > 0.75
+    assert max(each["false"] for each in found.values()) < 0.1
 
 
 def test_a_picture_holds_what_has_no_end() -> None:
