@@ -118,7 +118,7 @@ def files() -> dict[Path, str]:
 
 def measured_of(claim: Claim) -> Measured:
     """What was measured of a claim, or that some of its runs are not there yet."""
-    missing = [group for group in claim.groups if not (RUNS / group).exists()]
+    missing = [group for group in claim.groups if not (RUNS / f"{group}.zip").exists()]
     if missing:
         return Measured(said=f"Still to be measured: {', '.join(missing)}.", answer="not measured")
     asked = claim.rule()
@@ -135,7 +135,7 @@ def measured_of(claim: Claim) -> Measured:
 
 def is_registered(group: str) -> bool:
     """Whether the run is the one that the rules were made for: the pilot had other seeds."""
-    return int(Files.open(RUNS / group).sweep()["seed"]) == SEEDS.get(group, 2)
+    return int(Files.open(RUNS / f"{group}.zip").sweep()["seed"]) == SEEDS.get(group, 2)
 
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
@@ -162,7 +162,7 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
 def section(claim: Claim, measured: Measured) -> str:
     claimed, _, rule = inspect.cleandoc(claim.rule.__doc__ or "").partition("\n\n")
     runs = ", ".join(
-        f"[{group}](../atlas/runs/{group})" if (RUNS / group).exists() else group
+        f"[{group}](../atlas/runs/{group}.zip)" if (RUNS / f"{group}.zip").exists() else group
         for group in claim.groups
     )
     picture = [f"![{claim.title}]({PICTURES}/{claim.name}.svg)", ""] if measured.cells else []
@@ -191,7 +191,7 @@ def curves_of_all() -> list[tuple[str, Scaling]]:
     return [
         (group, scaling)
         for group in CURVES
-        if (RUNS / group).exists()
+        if (RUNS / f"{group}.zip").exists()
         for scaling in scalings_of(group)
     ]
 
@@ -201,7 +201,7 @@ def three_instruments() -> list[tuple[str, Estimate]]:
     found = []
     for workload in (DIGITS, CNN):
         runs = (GROUPS[workload], f"branch_{GROUPS[workload]}")
-        if not all((RUNS / run).exists() for run in runs):
+        if not all((RUNS / f"{run}.zip").exists() for run in runs):
             continue
         (compared,) = (one for one in forecasts_of(workload) if one.recipe == "sgd")
         found.append((f"{workload}, forecast by the noise scale", compared.forecast))
@@ -261,7 +261,7 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         cells = ["not known" if number is None else said(number) for number in numbers]
         lines.append(
             f"| {scaling.workload} | {scaling.recipe} | {scaling.goal} | {' | '.join(cells)} "
-            f"| [{group}](../atlas/runs/{group}) |"
+            f"| [{group}](../atlas/runs/{group}.zip) |"
         )
     return "\n".join([*lines, "", "</div>"]) + "\n"
 

@@ -235,7 +235,7 @@ def numbers_of(asked: Asked) -> Numbers:
 
 def opened(group: str) -> orchestrator.Run:
     """The run of that name."""
-    return orchestrator.open_run(RUNS / group)
+    return orchestrator.open_run(RUNS / f"{group}.zip")
 
 
 @cache

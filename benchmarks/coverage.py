@@ -8,7 +8,7 @@ batch sizes; the five best are trained ten times again, half of these choose the
 and the other half give its median. A point x needs curve(B) g_B(x) steps, times the luck of its
 seed. The curves are bends of exponents 0.7 to infinity, which no choice of a law tells apart, and
 curves with a smallest useful batch size; they bend well inside the tested range or at its end.
-Seeds scatter as the repeats of atlas/runs/digits_mlp do, widened or narrowed to a standard
+Seeds scatter as the repeats of atlas/runs/digits_mlp.zip do, widened or narrowed to a standard
 deviation of 0.05 to 0.3 in natural logarithms. g_B is a bowl whose best point moves as the batch
 grows, and which is narrower at large batch sizes; it is 1 where the median best of 64 points lies,
 so that curve(B) is what the sweep is about. The analysis sees the best trials and the repeats,
@@ -45,7 +45,7 @@ Numbers = NDArray[np.float64]
 Curve = Callable[[Numbers], Numbers]
 """Batch sizes -> steps over S_min."""
 
-REPEATED = Path(__file__).parent.parent / "atlas" / "runs" / "digits_mlp"
+REPEATED = Path(__file__).parent.parent / "atlas" / "runs" / "digits_mlp.zip"
 
 SIZES = 8 * 2 ** np.arange(8)
 STEPS_MIN = 2000.0

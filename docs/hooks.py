@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = re.compile(r"\]\(\.\./([\w./-]+\.(?:py|json|sh|yaml))\)")
 """A link from a page to a file of the repository, which the site gets a copy of."""
 
-RUN = re.compile(r"\]\(\.\./atlas/runs/(\w+)\)")
+RUN = re.compile(r"\]\(\.\./atlas/runs/(\w+)\.zip\)")
 """A link from a page to a run of the atlas, in whose place the site has the report."""
 
 TABLE = re.compile(r"<table[^>]*>(.*?)</table>", re.DOTALL)
@@ -44,7 +44,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def _report_of(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        page = orchestrator.open_run(ROOT / "atlas" / "runs" / name).report(f"{folder}/report.html")
+        page = orchestrator.open_run(ROOT / "atlas" / "runs" / f"{name}.zip").report(f"{folder}/report.html")
         return Path(page).read_text(encoding="utf-8")
 
 

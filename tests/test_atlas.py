@@ -70,7 +70,7 @@ def test_a_group_measured_again_agrees(tmp_path: Path) -> None:
     the batch size that takes the least time."""
     how = ("--no-ray", "--set", "batch_sizes=[256]", "--out", tmp_path / "again")
     orchestrate("sweep", ATLAS / "rules_digits.yaml", *how)
-    compared = orchestrate("compare", ATLAS / "runs" / "rules_digits", tmp_path / "again")
+    compared = orchestrate("compare", ATLAS / "runs" / "rules_digits.zip", tmp_path / "again")
     assert compared.returncode == 0, compared.stdout
     assert " of 4 studies agree" in compared.stdout
 
@@ -187,7 +187,7 @@ from mkdocs.__main__ import cli
 from orchestrator import Run
 
 def report(run, page, of=Run.report):
-    if run.path.endswith("simple_cnn"):
+    if run.path.endswith("simple_cnn.zip"):
         return of(run, page)
     Path(page).write_text("")
     return page

@@ -96,9 +96,12 @@ def content(folder: Path) -> dict[str, bytes]:
     ],
 )
 def test_it_gives_the_same_answers(runs: tuple[Path, Path], question: str) -> None:
+    packed = runs[1].with_suffix(".zip")
+    if not packed.exists():
+        command("export", "--compact", str(runs[0]), str(packed))
     answers = {
         command(*question.replace("RUN", str(run)).split()).stdout.replace(str(run), "RUN")
-        for run in runs
+        for run in (*runs, *([] if "advise" in question else [packed]))  # it can't grow
     }
     assert len(answers) == 1
     assert answers != {""}
@@ -115,6 +118,22 @@ def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
     told = "<dt>measurements</dt><dd>a compact run.*?</dd>"
     assert re.search(told, pages[1])
     assert pages[0] == re.sub(told, "", pages[1])
+
+
+def test_a_packed_run_is_read_only_and_has_its_page_beside_it(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", [("reached", [0.5, 0.2])], "val/error < 0.3")
+    paths = [tmp_path / name for name in ("a.zip", "b.zip")]
+    for path in paths:
+        export_compact(run, path)
+    assert len({path.read_bytes() for path in paths}) == 1
+    packed = orchestrator.open_run(paths[0])
+    assert Path(packed.report()) == tmp_path / "a.html"
+    assert Path(packed.report()).stat().st_size > 1000
+    with refused("unwritable", "unzip", paths[0]):
+        Run.open(paths[0]).check_writable()
+    (tmp_path / "c.zip").write_bytes(b"PK\x03\x04 and no more")
+    with refused("unreadable", tmp_path / "c.zip"):
+        Run.open(tmp_path / "c.zip")
 
 
 @pytest.mark.dear

@@ -261,7 +261,7 @@ class Run:
         from orchestrator.report import Source, frontier_for_page, write_report_of
         from orchestrator.sweeping.branch_answer import write_page
 
-        page = self._files.place / "report.html" if path is None else Place.at(path)
+        page = self._files.page if path is None else Place.at(path)
         if holds_branches(self._files) and goal is None:
             write_page(self._files, self._branches(), page)
             return str(page)

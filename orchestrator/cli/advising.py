@@ -72,7 +72,7 @@ def _suggestion(run: Run, sweep: Sweep | None, studies: Sequence[Study], step: S
     return Suggestion(
         step=step,
         change=change,
-        command=None if change is None else _command(run, change),
+        command=None if change is None or run.place.packed else _command(run, change),
         money=None if not price or step.seconds is None else price * step.seconds / 3600,
     )
 

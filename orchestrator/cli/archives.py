@@ -117,7 +117,12 @@ def _tell(run: Run, what: str, problems: Sequence[object]) -> None:
 
 def export(
     path: RunArgument,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder to make, or with --compact also a file NAME.zip."
+        ),
+    ],
     compact: Annotated[
         bool,
         typer.Option(
@@ -147,15 +152,17 @@ def _export_compact(run: Run, target: Path) -> None:
 
     with counting("studies") as progress:
         export_compact(run, target, progress)
-    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
-    say(f"{size / 1e6:,.1f} MB in compact form")
+    files = [target, *target.rglob("*")]
+    say(f"{sum(f.stat().st_size for f in files if f.is_file()) / 1e6:,.1f} MB in compact form")
     made = Run(target)
     if holds_branches(made):
         complete = answer_in(made).is_complete
     else:
         complete = all(row.finished for row in frontier_of(made))
     if not complete:
-        say(
-            f"The run is not complete, so {target} holds what had ended by now. `orchestrate "
-            f"resume {target}` trains the rest, and begins trials anew that were paused."
-        )
+        say(f"The run is not complete, so {target} holds what had ended by now.")
+        if target.is_dir():
+            say(
+                f"`orchestrate resume {target}` trains the rest, and begins trials anew that were "
+                f"paused."
+            )

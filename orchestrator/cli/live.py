@@ -53,7 +53,7 @@ def main() -> None:
 
     place, seconds = sys.argv[1:]
     run = Run.open(place)
-    page, reload_seconds = run.place / "report.html", max(1, round(float(seconds)))
+    page, reload_seconds = run.page, max(1, round(float(seconds)))
     if holds_branches(run):
         write_page(run, answer_in(run), page, reload_seconds=reload_seconds)
     else:

@@ -124,14 +124,14 @@ def _train(
     if holds_branches(here):
         answer = answer_in(here)
         write_branches(here, answer)
-        write_page(here, answer, here.place / "report.html")
+        write_page(here, answer, here.page)
         print_branches(here, answer, as_json)
         return code
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.
         here.in_parallel(lambda study: here.put_together(study.key, over=True), here.studies())
     print_frontier(here, frontier_of(here), as_json)
-    say(f"Report: {here.place / 'report.html'}")
+    say(f"Report: {here.page}")
     return code
 
 

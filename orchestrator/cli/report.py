@@ -92,7 +92,7 @@ def report(
         if output is None and many:
             raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
         write = partial(write_report_of, sources, asked=asked)
-    page = Place.at(output) if output else opened[names[0]].place / "report.html"
+    page = Place.at(output) if output else opened[names[0]].page
     try:
         write(page, images=None if images is None else (images, image_format))
     except OSError as error:

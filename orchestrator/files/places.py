@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -12,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import pyarrow as pa
 from pyarrow import fs
@@ -33,6 +35,9 @@ WITHOUT_PASSWORD = {"hdfs", "viewfs"}
 """Schemes whose addresses may contain a user and a port, but never a password."""
 WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
 """Schemes whose addresses may contain a port."""
+
+PACKED = "zip://"
+"""Scheme of the content of a ZIP file on this machine, which is read as a folder."""
 
 TRIES = 20
 """How often a file is read again that is replaced all the time. It may be that a store's metadata
@@ -57,7 +62,8 @@ class Place:
             return where
         text = str(where)
         if "://" not in text:
-            return cls(text)
+            is_packed = text.endswith(".zip") and os.path.isfile(text)
+            return cls(PACKED + os.path.abspath(text) if is_packed else text)
         refuse_keys(text)
         place = cls(text)
         try:
@@ -76,6 +82,11 @@ class Place:
         """The path of a place on this machine; None for a place elsewhere."""
         return None if "://" in self.root else Path(self.root + self.below)
 
+    @property
+    def packed(self) -> Path | None:
+        """The ZIP file that holds this place; None if none does."""
+        return Path(self.root.removeprefix(PACKED)) if self.root.startswith(PACKED) else None
+
     def absolute(self) -> Place:
         """Returns the same place, independent of the current folder."""
         path = self.local
@@ -85,8 +96,8 @@ class Place:
         return Place(self.root, f"{self.below}/{name}")
 
     def __str__(self) -> str:
-        if self.local is not None:
-            return str(self.local)
+        if (path := self.local or self.packed) is not None:
+            return str(path) if self.local else str(path) + self.below
         address, mark, query = self.root.partition("?")
         return f"{address.rstrip('/')}{self.below}{mark}{query}"
 
@@ -105,7 +116,8 @@ class Place:
         if "://" not in self.root:
             return LOCAL, self.root + self.below
         files, folder = _remote(self.root)
-        return files, folder.rstrip("/") + self.below
+        path = folder.rstrip("/") + self.below
+        return files, path.lstrip("/") if self.packed else path
 
     def is_file(self) -> bool:
         files, path = self._on_file_system
@@ -149,6 +161,7 @@ class Place:
         """Reads the whole file, as it was before or after another process replaced it."""
         # A bucket is first asked for the size, and then for so many bytes of what may be another
         # file by now. Here, an open file stays what it was.
+        stays = self.local is not None or self.packed is not None
         for attempt in range(1, TRIES + 1):
             with self.open() as file:
                 try:
@@ -156,10 +169,10 @@ class Place:
                 except (
                     OSError
                 ):  # some stores answer with the length of one and the bytes of another
-                    if self.local is not None or attempt == TRIES:
+                    if stays or attempt == TRIES:
                         raise
                     continue
-                if self.local is not None:
+                if stays:
                     return content
                 state = _state(file)
             with self.open() as file:
@@ -172,6 +185,8 @@ class Place:
 
     def write(self, content: Any) -> None:
         """Writes the file, completely or not at all. Creates missing folders."""
+        if self.packed is not None:
+            raise OSError(errno.EROFS, f"it is packed. Unpack it first: unzip {self.packed} -d DIR")
         if (path := self.local) is None:
             files, name = self._on_file_system
             with files.open_output_stream(name) as stream:
@@ -209,6 +224,19 @@ class Place:
         files, path = self._on_file_system
         if self.is_folder():
             files.delete_dir(path)
+
+
+def pack(folder: Path) -> None:
+    """Packs a folder into a ZIP file of the same name. The same files give the same bytes."""
+    packed = folder.with_name(f"{folder.name}.zip")
+    with ZipFile(packed, "w") as file:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                entry = ZipInfo(str(path.relative_to(folder)))  # without the time of today
+                is_small = path.suffix == ".parquet"
+                file.writestr(entry, path.read_bytes(), ZIP_STORED if is_small else ZIP_DEFLATED)
+    shutil.rmtree(folder)
+    packed.rename(folder)
 
 
 @contextmanager
@@ -275,6 +303,14 @@ def _state(file: pa.NativeFile) -> tuple[int, dict[str, str]]:
 
 @cache
 def _remote(uri: str) -> tuple[fs.FileSystem, str]:
+    if uri.startswith(PACKED):
+        from fsspec.implementations.zip import ZipFileSystem  # it comes with Torch and with Ray
+
+        try:
+            packed = ZipFileSystem(uri.removeprefix(PACKED))
+        except BadZipFile as error:
+            raise OSError(str(error)) from None
+        return fs.PyFileSystem(fs.FSSpecHandler(packed)), ""
     if uri.startswith("s3://"):
         # With this option, a small file is written in one request instead of three.
         uri += ("&" if "?" in uri else "?") + "allow_delayed_open=true"

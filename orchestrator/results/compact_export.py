@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.files.places import new_folder
+from orchestrator.files.places import new_folder, pack
 from orchestrator.records import BadInput, Study
 from orchestrator.results.archive import in_parallel
 from orchestrator.results.compact import needed
@@ -27,8 +27,9 @@ COPIED = (
 def export_compact(
     run: Run, target: Path, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> None:
-    """Writes `run` in compact form to the folder `target`, which must not exist yet. A run of
-    branches keeps all its measurements, since its verdicts compare whole curves."""
+    """Writes `run` in compact form to the folder `target`, or to one file if `target` ends with
+    .zip. It must not exist yet. A run of branches keeps all its measurements, since its verdicts
+    compare whole curves."""
     if run.imported:
         raise BadInput(
             f"{run.place} was imported from an archive, which has no compact form.",
@@ -38,6 +39,8 @@ def export_compact(
         _write(run, Run(unfinished), progress)
         if (confirmation := confirmation_of(run)).exists:
             _write(confirmation, confirmation_of(Run(unfinished)), progress)
+        if target.suffix == ".zip":
+            pack(unfinished)
 
 
 def _write(run: Run, copy: Run, progress: Callable[[int, int], None]) -> None:

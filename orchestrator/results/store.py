@@ -11,7 +11,7 @@ trials/ and measurements/                      Parquet, partitioned by study (st
 logs/             output of programs, a file per trial
 frontier.parquet, frontier.csv, report.html    derived from the files above
 
-The folder may be in a bucket.
+The folder may be in a bucket, or packed in a ZIP file, to be read only.
 """
 
 from __future__ import annotations
@@ -186,6 +186,12 @@ class Run(Purpose):
     def checkpoints(self) -> Place:
         """The folder in which unfinished trials keep their state, and the states of a trunk."""
         return self.place / "checkpoints"
+
+    @property
+    def page(self) -> Place:
+        """The report, which lies beside a run that is packed in one file."""
+        packed = self.place.packed
+        return self.place / "report.html" if packed is None else Place(str(packed)[:-4] + ".html")
 
     @property
     def logs(self) -> Place:

@@ -321,7 +321,7 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
 def _with_page(ended: Ended, how: How) -> Ended:
     from orchestrator.report import Source, write_report_of
 
-    run, page = ended.run, ended.run.place / "report.html"
+    run, page = ended.run, ended.run.page
     try:
         if ended.branches is not None:
             from orchestrator.sweeping.branch_answer import write_page
