@@ -120,11 +120,13 @@ def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
     assert pages[0] == re.sub(told, "", pages[1])
 
 
-def test_a_packed_run_is_read_only_and_has_its_page_beside_it(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", [("reached", [0.5, 0.2])], "val/error < 0.3")
+@pytest.mark.dear
+def test_a_packed_run_is_read_only_and_has_its_page_beside_it(
+    runs: tuple[Path, Path], tmp_path: Path
+) -> None:
     paths = [tmp_path / name for name in ("a.zip", "b.zip")]
     for path in paths:
-        export_compact(run, path)
+        export_compact(Run.open(runs[1]), path)
     assert len({path.read_bytes() for path in paths}) == 1
     packed = orchestrator.open_run(paths[0])
     assert Path(packed.report()) == tmp_path / "a.html"
