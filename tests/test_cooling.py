@@ -18,8 +18,8 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
-from orchestrator.records.cooldown import Cooldown
 from orchestrator.records.cooling import CooledStanding, is_cooled
+from orchestrator.records.stages import Cooldown
 from orchestrator.results import Run, frontier_of
 from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, Ranks, loop, train

@@ -129,7 +129,7 @@ def export(
 ) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
     from orchestrator.results import Run
-    from orchestrator.results.archive_export import export_archive
+    from orchestrator.results.export import export_archive
 
     run = Run.open(path)
     if compact:
@@ -142,7 +142,7 @@ def export(
 
 def _export_compact(run: Run, target: Path) -> None:
     from orchestrator.results import Run, frontier_of, holds_branches
-    from orchestrator.results.compact_export import export_compact
+    from orchestrator.results.export import export_compact
     from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field, model_validator
 
 from orchestrator.planning.parts import Part
+from orchestrator.planning.recipes import COOLDOWN
 from orchestrator.planning.rehearsal import point_at
-from orchestrator.planning.spaces import COOLDOWN
 from orchestrator.planning.sweep import Recipe
 from orchestrator.planning.sweep_file import validated_as
 from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
-from orchestrator.records.cooldown import LADDER, Cooldown
 from orchestrator.records.cooling import first_start
 from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
+from orchestrator.records.stages import LADDER, Cooldown
 
 
 class CooldownPart(Part):

@@ -12,12 +12,14 @@ from orchestrator.planning.more import More
 from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
 from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
 from orchestrator.planning.scale_key import Number, expanded
+from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
     Baseline,
     BatchSchedule,
     Divergence,
+    Study,
     unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
@@ -339,6 +341,17 @@ class Resources(Part):
         if self.examples_per_device is None:
             return 1
         return min(self.max_devices, math.ceil(batch_size / self.examples_per_device))
+
+    def devices(self, study: Study, hang_seconds: float | None = None) -> Devices:
+        """What the program of a study may use on one machine, and how it is started there."""
+        count = self.ranks(study.batch_size)
+        of_ranks = study.program is not None and study.program.launch == "ranks"
+        return Devices(
+            count=count,
+            starts=(Kept,) * (count if of_ranks else 1),
+            threads=self.cpus_per_rank,
+            hang_seconds=hang_seconds,
+        )
 
 
 class Faults(Part):

@@ -19,7 +19,6 @@ from orchestrator.records.errors import (
     wrong_value,
 )
 from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
-from orchestrator.records.programs import Heard, Program, Source
 from orchestrator.records.ranges import (
     LARGEST,
     NEAR_BOUND,
@@ -47,7 +46,10 @@ from orchestrator.records.studies import (
     Divergence,
     EvaluationGrid,
     Extras,
+    Heard,
+    Program,
     SearchPlan,
+    Source,
     Study,
     StudyKey,
 )

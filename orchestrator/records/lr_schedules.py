@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown, wrong_value
-from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.stages import Cooldown
 
 Factor = Callable[[int], float]
 """Function from the step (0 is the first update) to the factor on the learning rate."""

@@ -31,7 +31,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
-from orchestrator.records.cooldown import TRUNK, Cooldown
+from orchestrator.records.stages import TRUNK, Cooldown
 from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
 from orchestrator.results.counting import (
     Counted,

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import STAYS, Goal, Study, Value
-from orchestrator.records.cooldown import TRUNK
 from orchestrator.records.cooling import first_held
+from orchestrator.records.stages import TRUNK
 from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers

@@ -2,7 +2,6 @@
 longer win. All of it is a pure function of the sweep and of the results of its trials."""
 
 from orchestrator.search.branching import Branching, Judge, Point, branches
-from orchestrator.search.chosen import STOPPED
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,
@@ -11,7 +10,7 @@ from orchestrator.search.proposer import (
     grid,
     is_adaptive,
 )
-from orchestrator.search.queue import Director, Queue, Search
+from orchestrator.search.queue import STOPPED, Director, Queue, Search
 from orchestrator.search.race import Bounds, PackRace, Proposal, Ranking, ending, result_of, tighter
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (

@@ -20,8 +20,7 @@ from orchestrator.records import (
     Trial,
     derive_seed,
 )
-from orchestrator.search.chosen import Chosen
-from orchestrator.search.queue import Queue
+from orchestrator.search.queue import Chosen, Queue
 from orchestrator.search.race import Bounds
 
 

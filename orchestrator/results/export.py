@@ -1,0 +1,205 @@
+"""Exports runs: in the layout of the published measurements of Shallue et al., or in compact form,
+small enough to be kept in a repository."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+
+from orchestrator.files.places import new_folder
+from orchestrator.records import BadInput, Choice, Range, Space, Status, Study
+from orchestrator.results.archive import in_parallel
+from orchestrator.results.archive_documents import OURS, SCALES
+from orchestrator.results.compact import needed, refuse_compact
+from orchestrator.results.curve_files import write_curve
+from orchestrator.results.frontier import frontier_of
+from orchestrator.results.frontier_files import write_frontier
+from orchestrator.results.store import Run, confirmation_of, holds_branches
+from orchestrator.results.tables import is_metric, of_trial
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of studies that are done and the total."""
+
+STATUS_OUT: dict[Status, str] = {
+    "reached": "COMPLETE",
+    "exhausted": "COMPLETE",
+    "diverged": "INFEASIBLE",
+    "dominated": "INCOMPLETE",
+    "paused": "INCOMPLETE",
+    "failed": "INCOMPLETE",
+}
+
+COPIED = (
+    "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
+)  # fmt: skip
+"""The files that are copied as they are, if they are there."""
+
+
+def export_archive(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+    """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
+    winners are left out, because the layout has no place for them."""
+    refuse_compact(run, "the measurements that this layout is for")
+    studies: dict[Path, Study] = {}
+    for study in run.studies():
+        folder = Path(*map(_part, [*_folders_of(study), study.recipe, str(study.batch_size)]))
+        if (other := studies.setdefault(folder, study)) is not study:
+            raise BadInput(
+                f"{other.key} and {study.key} would both be written to {folder}. Rename a recipe "
+                f"or workload of the run.",
+                code="given-twice",
+            )
+    with new_folder(target) as unfinished:
+        jobs = [
+            (run, study, place, unfinished / folder)
+            for place, (folder, study) in enumerate(studies.items(), start=1)
+        ]
+        for done, _ in enumerate(in_parallel(_write_archived, jobs), start=1):
+            progress(done, len(jobs))
+
+
+def _folders_of(study: Study) -> list[str]:
+    parts = [part for part in study.workload.split("/") if part]
+    return parts if len(parts) > 1 else ["own", *parts]
+
+
+def _write_archived(job: tuple[Run, Study, int, Path]) -> None:
+    run, study, place, folder = job
+    folder.mkdir(parents=True)
+    workload = _folders_of(study)
+    trials, measurements = run.trials(study.key), run.measurements(study.key)
+    document = {
+        "batch_size": study.batch_size,
+        "dataset": "/".join(workload[:-1]),
+        "model": workload[-1],
+        "optimizer": study.optimizer,
+        "early_stopping": study.stop_at_goal,
+        "train_steps": study.budget_steps,
+        "parameter_configs": _parameter_configs(study.space),
+    }
+    foreign = "archive_status" in trials.column_names
+    if not foreign:
+        document[OURS] = {"place": place, **asdict(replace(study, repeats=0))}
+    (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
+    for row in trials.to_pylist():
+        own = f"{folder}/{row['trial']}"
+        os.mkdir(own)
+        params = json.loads(row["params"])
+        status = row.pop("archive_status", None) or STATUS_OUT[row["status"]]
+        metadata = {
+            "trial_id": row["trial"],
+            "status": status,
+            "steps": row["steps"],
+            "parameters": params,
+            **({} if foreign else {OURS: {**row, "params": params}}),
+        }
+        with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
+            file.write(json.dumps(metadata, indent=1))
+        curve = of_trial(measurements, row["trial"])
+        write_curve(f"{own}/measurements.csv", curve.select(columns))
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path, which can't lead to another folder."""
+    quoted = quote(name, safe="")
+    return quoted.replace(".", "%2E") if not quoted.strip(".") else quoted
+
+
+def _parameter_configs(space: Space) -> dict[str, Any]:
+    scales = {ours: theirs for theirs, ours in SCALES.items()}
+    configs: dict[str, Any] = {}
+    for name, entry in space.items():
+        if isinstance(entry, Range):
+            configs[name] = {
+                "type": "INTEGER" if entry.integer else "DOUBLE",
+                "scale": scales[entry.scale],
+                "min_value": entry.low,
+                "max_value": entry.high,
+            }
+        else:
+            options = entry.options if isinstance(entry, Choice) else (entry,)
+            configs[name] = {"type": "DISCRETE", "feasible_points": list(options)}
+    return configs
+
+
+def export_compact(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+    """Writes `run` in compact form to the folder `target`, which must not exist yet. A run of
+    branches keeps all its measurements, since its verdicts compare whole curves."""
+    if run.imported:
+        raise BadInput(
+            f"{run.place} was imported from an archive, which has no compact form.",
+            code="imported-run",
+        )
+    with new_folder(target) as unfinished:
+        _copy(run, Run(unfinished), progress)
+        if (confirmation := confirmation_of(run)).exists:
+            _copy(confirmation, confirmation_of(Run(unfinished)), progress)
+
+
+def _copy(run: Run, copy: Run, progress: Progress) -> None:
+    machines = _machines(run)
+    jobs = [(run, study, copy, machines) for study in run.studies()]
+    for done, _ in enumerate(in_parallel(_write_compact, jobs), start=1):
+        progress(done, len(jobs))
+    copy.copy_purpose(run, compact=not holds_branches(run))
+    copy.write_sweep_file()
+    for name in COPIED:
+        if (run.place / name).is_file():
+            (copy.place / name).write((run.place / name).read())
+    if not holds_branches(run):
+        write_frontier(copy, frontier_of(copy))
+
+
+def _machines(run: Run) -> dict[str, str]:
+    """Maps each machine that trained to a name that tells nothing of it."""
+    columns = [
+        of.trials(study.key, {"where"})["where"].to_pylist()
+        for study in run.studies()
+        for of in (run, run.repeats)
+    ]
+    names = {where.rpartition(":")[0] for where in itertools.chain(*columns) if where}
+    return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
+
+
+def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
+    run, study, copy, machines = job
+    for of, to in ((run, copy), (run.repeats, copy.repeats)):
+        trials, measurements = of.trials(study.key), of.measurements(study.key)
+        if not len(trials):
+            continue
+        if of is run and not holds_branches(run):
+            kept = needed(study, trials, measurements)
+        else:
+            kept = np.full(len(measurements), True)
+        table = measurements.filter(pa.array(kept))
+        # Metrics are in the order of their names, however the files of trials were merged.
+        names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
+        rows = _without_places(trials, machines)
+        to.write_study(study.key, rows, table.select(names), smallest=True)
+
+
+def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
+    """The rows of trials without names of machines, and with the last line of each error only,
+    since the lines above name folders."""
+
+    def anonymous(where: str) -> str:
+        machine, _, process = where.rpartition(":")
+        return f"{machines[machine]}:{process}"
+
+    def last_line(error: str) -> str:
+        return error.strip().splitlines()[-1]
+
+    for name, change in (("where", anonymous), ("error", last_line)):
+        place = trials.column_names.index(name)
+        values = [change(text) if text else text for text in trials[name].to_pylist()]
+        trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
+    return trials
