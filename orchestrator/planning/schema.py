@@ -56,20 +56,11 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     parts["Scale"]["properties"]["workload"] |= workloads["items"]
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]
-    keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}
-    schema["required"].remove("recipes")
-    schema["oneOf"] = [{"required": ["recipes"]}, {"required": ["optimizers"]}]
     parts |= (long := _schema(Repeats)).pop("$defs")
     parts["Repeats"] = long
-    _also(keys["repeats"], {"$ref": "#/$defs/Repeats"})
-    _also(keys["resources"], {"const": "auto"})
-
-
-def _also(key: dict[str, Any], form: dict[str, Any]) -> None:
-    """Accepts a second form of a key's value."""
-    about = {"description", "examples", "default"}
-    first = {name: key.pop(name) for name in [*key] if name not in about}
-    key["anyOf"] = [first, form]
+    count, about = keys["repeats"], {"description", "examples", "default"}
+    first = {name: count.pop(name) for name in [*count] if name not in about}
+    count["anyOf"] = [first, {"$ref": "#/$defs/Repeats"}]
 
 
 def _with_plain_text(part: Any) -> Any:

@@ -416,8 +416,7 @@ class Sweep(Part):
         max_length=MOST_ITEMS,
         examples=[["sgd", {"name": "tame", "optimizer": "nesterov", "space": {"momentum": 0.9}}]],
     )
-    """The ways to train: names of optimizers, or recipes with keys of their own. `optimizers` is
-    another word for it."""
+    """The ways to train: names of optimizers, or recipes with keys of their own."""
     batch_sizes: Annotated[BatchSizes, STUDIES] = Field(
         examples=[{"from": 1, "to": "full", "factor": 4}]
     )
@@ -449,7 +448,7 @@ class Sweep(Part):
     faults: Annotated[Faults, FREE] = Faults()
     """What happens when a trial fails, hangs, or cannot be written."""
     resources: Annotated[Resources, FREE] = Resources()
-    """How many ranks, hence devices, train one trial. `auto` is the default of every key."""
+    """How many ranks, hence devices, train one trial."""
     report: Annotated[Report, FREE] = Report()
     """What the report shows in addition."""
     branch: TrunkBranches | None = None
@@ -475,10 +474,6 @@ class Sweep(Part):
     @classmethod
     def _accept_short_forms(cls, document: dict[str, Any]) -> dict[str, Any]:
         document = dict(document)
-        if "optimizers" in document:
-            if "recipes" in document:
-                raise BadInput("give `recipes` or `optimizers`, not both", code="not-together")
-            document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             long, evaluate = Repeats.model_validate(repeats), document.get("evaluate") or {}
             document["repeats"] = long.count
@@ -497,8 +492,6 @@ class Sweep(Part):
             if programs:
                 known = document.get("programs")
                 document["programs"] = {**(known if isinstance(known, dict) else {}), **programs}
-        if document.get("resources") == "auto":
-            document.pop("resources")
         return document
 
     @property

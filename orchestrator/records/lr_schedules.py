@@ -67,8 +67,7 @@ DECAYS: dict[str, _Shape] = {
 _LENGTHS = ("decay_steps", "decay_fraction", "hold_fraction")
 _WARMUPS = ("warmup_steps", "warmup_epochs", "warmup_fraction")
 SCHEDULE_SETTINGS = frozenset(
-    ["decay", "warmup_shape", *_LENGTHS, *_WARMUPS]
-    + [name for shape in DECAYS.values() for name in shape.defaults]
+    ["decay", *_LENGTHS, *_WARMUPS] + [name for shape in DECAYS.values() for name in shape.defaults]
 )
 """Names of all metaparameters that belong to the schedule."""
 
@@ -83,13 +82,6 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
         used.update(DECAYS[str(decay)].defaults)
         if not DECAYS[str(decay)].endless:
             used.update(_LENGTHS)
-    if given & set(_WARMUPS):
-        used.add("warmup_shape")
-    if "warmup_shape" in given - used:
-        raise BadInput(
-            f"'warmup_shape' has no effect without {' or '.join(_WARMUPS)}: leave it out.",
-            code="no-effect",
-        )
     for name in sorted(given - used):
         shapes = ", ".join(map(str, decays))
         raise BadInput(f"Leave out {name!r}: no effect with decay {shapes!r}.", code="no-effect")
@@ -140,9 +132,6 @@ def make_schedule(
     decay = str(settings.pop("decay", "constant"))
     if decay not in DECAYS:
         raise unknown("decay", decay, DECAYS)
-    warmup_shape = settings.pop("warmup_shape", "linear")
-    if warmup_shape not in ("linear", "cosine"):
-        raise unknown("warmup_shape", str(warmup_shape), ("linear", "cosine"))
     numbers = {name: _number(name, value) for name, value in settings.items()}
     warmup = _warmup_steps(numbers, horizon, steps_per_epoch)
     rest = horizon - warmup
@@ -154,8 +143,7 @@ def make_schedule(
 
     def factor(step: float) -> float:
         if step < warmup:
-            risen = (step + 1) / (warmup + 1)
-            return risen if warmup_shape == "linear" else (1 - math.cos(math.pi * risen)) / 2
+            return (step + 1) / (warmup + 1)
         if shape.endless:
             return shape.at((step + 1) / (warmup + 1), chosen)
         done = step - warmup - held
