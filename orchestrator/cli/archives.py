@@ -88,7 +88,7 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.results.outside import import_rows
     from orchestrator.results.outside_sources import is_optuna, joined, read_source
-    from orchestrator.search.optuna_storage import trials_in
+    from orchestrator.search.adaptive import trials_in
 
     written = {} if map_ is None else read_yaml(map_)
     rows = (

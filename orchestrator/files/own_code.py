@@ -27,8 +27,7 @@ from typing import Any
 from orchestrator.records import BadInput, shown, unknown, wrong_value
 
 BY_VALUE = "ORCHESTRATE_BY_VALUE"
-"""Environment variable with the path of the file that holds the classes of `__main__` for a
-process, pickled by value."""
+"""Environment variable: the file with the classes of `__main__` for a process, pickled by value."""
 
 MAIN = "__main__"
 

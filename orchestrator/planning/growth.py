@@ -145,8 +145,7 @@ def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Stud
 
 def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
     """The trials and repeats that count for `study` as it is now, and the number of others, which
-    have to begin anew. If the study has grown since they ended, the run's files are updated first.
-    If that update is interrupted, the next call completes it."""
+    begin anew. If the study has grown, the run's files are updated first, or by the next call."""
     stored = [*run.finished(study)]
     counting = as_grown(study, stored)
     if counting is stored:

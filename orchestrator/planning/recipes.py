@@ -115,8 +115,7 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
 def batches_of(
     recipe: Recipe, sizes: Sequence[int], workload: str, train_size: int | None
 ) -> list[BatchSchedule]:
-    """One schedule for each study of a recipe: a constant one for each batch size, or the
-    `batch_schedule` of the recipe."""
+    """The schedule of each study of a recipe: one for each batch size, or its `batch_schedule`."""
     if not recipe.batch_schedule:
         return [BatchSchedule.constant(size) for size in sizes]
     with mistakes_in(f"recipe {recipe.name!r}: batch_schedule"):

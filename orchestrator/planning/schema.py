@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from orchestrator.planning.branch_file import BranchFile
-from orchestrator.planning.scale_key import Scale
 from orchestrator.planning.sweep import Repeats, Sweep
+from orchestrator.planning.workload_parts import Scale
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -10,8 +10,13 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
 from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
-from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
-from orchestrator.planning.scale_key import Number, expanded
+from orchestrator.planning.workload_parts import (
+    Number,
+    ProgramWorkload,
+    expanded,
+    goal_text,
+    named,
+)
 from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
     WIDEST_SPACING,

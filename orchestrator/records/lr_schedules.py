@@ -97,9 +97,8 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
 def tied_to_horizon(
     space: Space, *, horizon: int, steps_per_epoch: float | None
 ) -> tuple[str, Value] | None:
-    """Returns a setting and its value in `space` whose learning rates in the first `horizon` steps
-    would change if the training took more steps than `horizon`; None if there is no such
-    setting."""
+    """A setting in `space`, and its value, by which learning rates in the first `horizon` steps
+    would change if the training took more steps; None if there is no such setting."""
     length = space.get("decay_steps")
     if length is None or getattr(length, "when", None) is not None:
         for decay in _values(space, "decay"):
@@ -154,10 +153,9 @@ def make_schedule(
 
 
 def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> Factor | None:
-    """Returns the factor on the learning rate of a trial with these metaparameters; None if the
-    learning rate is constant. `size` is the number of examples in an epoch. If the batch size
-    grows, decay and warmup are counted in examples: a step counts as the number of steps at the
-    first batch size that train on as many examples."""
+    """The factor on the learning rate of a trial, None if that is constant. `size` is that of an
+    epoch in examples. If the batch size grows, decay and warmup are counted in examples: in steps
+    at the first batch size that train on as many."""
     if study.batch_schedule is None and not SCHEDULE_SETTINGS & params.keys():
         return None
     batches, first = study.batches, study.batches.first
@@ -170,8 +168,7 @@ def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> 
 
 
 def cooled(trunk: Factor | None, cooldown: Cooldown, start: int) -> Factor:
-    """Returns the factor for each step of a cooldown that begins at step `start` of a training with
-    the factor `trunk`."""
+    """The factor of a cooldown from step `start` of a training whose own factor is `trunk`."""
     shape, length = DECAYS[cooldown.shape], cooldown.length(start)
     settings = {**shape.defaults, **({} if cooldown.power is None else {"power": cooldown.power})}
 

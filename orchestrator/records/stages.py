@@ -77,8 +77,7 @@ class BatchSchedule:
         return next(stage for stage in reversed(self.stages) if stage.from_step <= step)
 
     def end(self, stage: Stage, budget_steps: int) -> int:
-        """Returns the step at which a stage ends in a training of `budget_steps`. The next stage,
-        if there is one, begins there."""
+        """The step at which a stage ends, and the next one may begin, in so many steps."""
         later = (other.from_step for other in self.stages if other.from_step > stage.from_step)
         return min(next(later, budget_steps), budget_steps)
 
@@ -133,8 +132,7 @@ class Cooldown:
         return start + self.length(start)
 
     def start(self, end: int) -> int:
-        """Returns the last step at which a cooldown that ends by `end` begins; at most 0 if there
-        is none."""
+        """The last start of a cooldown that ends by `end`; at most 0 if there is none."""
         if self.steps is not None:
             return end - self.steps
         assert self.fraction is not None
@@ -151,8 +149,3 @@ class Cooldown:
             yield first
             first *= LADDER
         yield last
-
-    def most_steps(self, first: int, budget: int) -> int:
-        """Returns the number of steps of a training that passes no goal."""
-        starts = [*self.ladder(first, budget)]
-        return starts[-1] + sum(map(self.length, starts))

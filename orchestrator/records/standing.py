@@ -68,8 +68,7 @@ class Standing:
 
     @property
     def unmet(self) -> dict[Goal, int]:
-        """Returns the goals that the trial has not reached, each with the first step at which it
-        may still turn out to be reached."""
+        """The goals that it has not reached, with the first steps at which it may still do so."""
         return {w.goal: w.earliest(self.upcoming) for w in self._watches if w.met is None}
 
     def _after(self, metrics: Mapping[str, float], step: int) -> list[Watch]:
@@ -81,10 +80,9 @@ class Standing:
         return metrics
 
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
-        """Tells whether to evaluate test splits at this step: if a goal is passed here for the
-        first time or again, if a goal is on a test split, and at the end of a trial that trains for
-        its whole budget. Test splits are not evaluated when a trial ends without reaching its
-        goals, as most trials do."""
+        """Whether to evaluate test splits at this step: if a goal is passed here for the first time
+        or again, if a goal is on a test split, and at the end of a trial that trains for its whole
+        budget. Most trials end without reaching their goals, and without that."""
         goals = self._study.goals
         to_the_end = not (goals and self._study.stop_at_goal)
         return (

@@ -43,9 +43,8 @@ class EvaluationGrid:
         return max(math.ceil(step * (1 + self.spacing)), step + self.min_gap)
 
     def most_until(self, step: int) -> float:
-        """Returns an upper bound on the number of evaluations up to `step`, without a loop over
-        them. Evaluations are at first `min_gap` steps apart; later each comes at 1 + `spacing`
-        times the step of the one before."""
+        """An upper bound on the evaluations up to `step`, without a loop over them: at first they
+        are `min_gap` steps apart, and later each comes at 1 + `spacing` times the step before."""
         first = min(float(step), self.min_gap / self.spacing) if self.spacing else float(step)
         later = math.log(step / first) / math.log1p(self.spacing) if step > first else 0
         return first / self.min_gap + later + 2
@@ -58,8 +57,7 @@ class Extras:
     train_examples: int = 0
     """Number of training examples, always the same, on which `train/*` is evaluated; 0: none."""
     gradient_norm: bool = False
-    """Whether to measure `batch/gradient_norm`, the norm of the gradient of the last batch before
-    the evaluation."""
+    """Whether to measure `batch/gradient_norm`, of the last batch before the evaluation."""
     distance: bool = False
     """Whether to measure `weights/distance`, the Euclidean distance from the initial weights."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
@@ -114,8 +112,7 @@ class Program:
     function: str = ""
     """The place of the Python function that the command calls; empty for other programs."""
     launch: Literal["once", "ranks"] = "once"
-    """`once`: the command starts a process for each of its devices itself. `ranks`: it is started
-    once for each device."""
+    """Whether the command is started once, for all devices of a trial, or for each of them."""
     heard: Heard = Heard()
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Name here -> name of the program's option, in `{args}`."""
@@ -150,8 +147,7 @@ class SearchPlan:
 
     @property
     def is_even_sample(self) -> bool:
-        """Whether the points are an even sample of the search space: they depend on no result, and
-        no range is widened during the search."""
+        """Whether the points are an even sample of the space, which depends on no result."""
         return self.algorithm in DESIGN_NAMES and not self.extend
 
 
@@ -214,8 +210,7 @@ class Study:
     cooldown: Annotated[Cooldown | None, COURSE] = None
     """How trials are cooled down; None: they reach goals at their own learning rate."""
     start_step: Annotated[int, COURSE] = 0
-    """Step at which trials begin. If it is above 0, they begin with the state that a trial of
-    another study had at this step."""
+    """Step at which trials begin; above 0, with the state that another study's trial had there."""
     program: Annotated[Program | None, COURSE] = None
     """The command that trains a trial; None: the workload is a class."""
     states_at: Annotated[tuple[int, ...], COURSE] = ()

@@ -62,9 +62,8 @@ def best_of(
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The best value in each study of `run` for each budget, among the `first` trials that count,
-    or all. Among equal values the one with the fewest steps wins, then the one with the lowest
-    index. `maximise` says whether the highest value is best; if it is None, that is so if a goal of
-    the run asks for more of the metric."""
+    or all. Of equal values the one with the fewest steps wins, then the lowest index. If `maximise`
+    is None, the highest value is best if a goal asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
     sign = sign_of(studies, metric, maximise)

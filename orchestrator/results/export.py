@@ -191,15 +191,14 @@ def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
     """The rows of trials without names of machines, and with the last line of each error only,
     since the lines above name folders."""
 
-    def anonymous(where: str) -> str:
-        machine, _, process = where.rpartition(":")
-        return f"{machines[machine]}:{process}"
-
-    def last_line(error: str) -> str:
-        return error.strip().splitlines()[-1]
-
-    for name, change in (("where", anonymous), ("error", last_line)):
+    parts = [where and where.rpartition(":") for where in trials["where"].to_pylist()]
+    changed = {
+        "where": [part and f"{machines[part[0]]}:{part[2]}" for part in parts],
+        "error": [
+            error and error.strip().splitlines()[-1] for error in trials["error"].to_pylist()
+        ],
+    }
+    for name, values in changed.items():
         place = trials.column_names.index(name)
-        values = [change(text) if text else text for text in trials[name].to_pylist()]
         trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
     return trials

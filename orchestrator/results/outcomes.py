@@ -26,10 +26,9 @@ def column_of(metaparameter: str) -> str:
 
 
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
-    """A table with a row per trial: `trial`, `status`, `counted`, `steps` trained, `open_from` of
-    trials that are cooled down, `steps_to_goal` (null if it did not reach the goal), `best` value
-    of the goal's metric (NaN if not measured), and for each metaparameter the column `column_of`
-    names."""
+    """A table with a row per trial: `trial`, `status`, `counted`, `steps`, `open_from`,
+    `steps_to_goal` (null if it did not reach the goal), `best` value of the goal's metric (NaN if
+    not measured), and for each metaparameter the column that `column_of` names."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     counted = Counted(study, trials)

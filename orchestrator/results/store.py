@@ -162,9 +162,8 @@ class Run(Purpose):
             file.touch() if asked else file.unlink(missing_ok=True)
 
     def writer(self) -> int | None:
-        """The process of this machine that writes to this run; None if there is none. Raises
-        `Elsewhere` if the process belongs to another machine, and `BadInput` if it belongs to
-        another user."""
+        """The process of this machine that writes to this run, or None. Raises `Elsewhere` for that
+        of another machine, and `BadInput` for that of another user."""
         return lock.holder(self.place)
 
     @contextmanager
@@ -198,8 +197,7 @@ class Run(Purpose):
         return Run(self.place / "repeats")
 
     def write(self, *group: FinishedTrial) -> None:
-        """Stores finished trials of one study, all or none of them. They are either trials of the
-        search or repeats."""
+        """Stores finished trials of one study, or repeats of them, all or none."""
         trial = group[0].trial
         run = self.repeats if trial.repeat else self
         run._of(trial.study.key).write(*tables_of(group))
@@ -269,16 +267,14 @@ class Run(Purpose):
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
     def put_together(self, key: StudyKey, *, over: bool) -> None:
-        """Merges the separate files of a study's trials into one, and those of its repeats into
-        another, which are much faster to read. Threads of this process may write to the study
-        meanwhile, and others may read it. If the study is `over`, its paused trials become
-        dominated, since they can't win any more."""
+        """Merges the separate files of a study's trials into one, and those of its repeats, which
+        are much faster to read. Threads of this process may write and others may read meanwhile. If
+        the study is `over`, its paused trials become dominated, since they can't win any more."""
         self._of(key).put_together(over=over)
         self.repeats._of(key).put_together(over=False)
 
     def loose(self, key: StudyKey) -> int:
-        """Number of separate files with trials or repeats of a study, apart from those with their
-        measurements."""
+        """Number of separate files with rows of trials or repeats of a study."""
         return self._of(key).separate_count() + self.repeats._of(key).separate_count()
 
     def holds(self, key: StudyKey) -> bool:

@@ -166,9 +166,8 @@ class Queue(ABC):
 
 
 class Director(Queue):
-    """The queue of a sweep. Studies with the same shape of gang follow each other, long studies
-    first. While a study waits for the end of a round, other studies are served. The order does not
-    change the result of any study."""
+    """The queue of a sweep. Studies with the same shape of gang follow each other, long ones first.
+    While one waits for the end of a round, others are served. No result depends on the order."""
 
     def __init__(
         self,
