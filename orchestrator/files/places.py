@@ -32,7 +32,6 @@ WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs", "adl"}
 WITHOUT_PASSWORD = {"hdfs", "viewfs"}
 """Schemes whose addresses may contain a user and a port, but never a password."""
 WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
-"""Schemes whose addresses may contain a port."""
 
 TRIES = 20
 """How often a file is read again that is replaced all the time. It may be that a store's metadata
@@ -153,9 +152,8 @@ class Place:
             with self.open() as file:
                 try:
                     content = bytes(file.read())
-                except (
-                    OSError
-                ):  # some stores answer with the length of one and the bytes of another
+                except OSError:
+                    # Some stores answer with the length of one and the bytes of another.
                     if self.local is not None or attempt == TRIES:
                         raise
                     continue

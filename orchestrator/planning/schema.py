@@ -11,8 +11,6 @@ from orchestrator.planning.branch_file import BranchFile
 from orchestrator.planning.sweep import Repeats, Sweep
 from orchestrator.planning.workload_parts import Scale
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
 SCHEMA_FILES = {"sweep": "sweep.schema.json", "branch": "branch.schema.json"}
 """Kind of file -> what the file with its schema is called."""
 
@@ -24,7 +22,8 @@ def schema_of(kind: str) -> dict[str, Any]:
     else:
         schema = _schema(Sweep)
         _accept_short_forms(schema)
-    return {"$schema": DIALECT, **schema, "title": f"A {kind} file of orchestrate"}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **schema, "title": f"A {kind} file of orchestrate"}
 
 
 class _AsWritten(GenerateJsonSchema):

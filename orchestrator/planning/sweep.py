@@ -10,13 +10,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
 from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
-from orchestrator.planning.workload_parts import (
-    Number,
-    ProgramWorkload,
-    expanded,
-    goal_text,
-    named,
-)
+from orchestrator.planning.workload_parts import Number, ProgramWorkload, expanded, goal_text, named
 from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
     WIDEST_SPACING,

@@ -11,14 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    TypeAdapter,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, TypeAdapter, model_validator
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
 from orchestrator.programs.commands import OF_TRIAL, PLACEHOLDER, split

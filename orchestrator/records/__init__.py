@@ -2,7 +2,6 @@
 
 from orchestrator.records.errors import (
     CONTROLS,
-    SHOWN,
     BadInput,
     MissingData,
     RankFailed,
@@ -21,16 +20,13 @@ from orchestrator.records.errors import (
 from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
 from orchestrator.records.ranges import (
     LARGEST,
-    NEAR_BOUND,
     SMALLEST,
     WIDENINGS,
     Choice,
     Range,
     Scale,
-    Side,
     Space,
     Value,
-    When,
     check_kind,
     near_bounds,
     widened_to,

@@ -21,7 +21,6 @@ class Stage:
 
     batch_size: int
     from_step: int = 0
-    """Number of steps before the stage."""
     from_examples: int = 0
     """Number of examples that were trained before the stage."""
     factor: float = 1.0

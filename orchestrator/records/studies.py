@@ -64,7 +64,6 @@ class Extras:
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """The precision of evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +72,7 @@ class Divergence:
     times its first measured value in `evaluations` evaluations in a row."""
 
     above: float = 1000.0
-    """Factor on the first measured value of the loss."""
     evaluations: int = 10
-    """Number of evaluations in a row."""
 
 
 Source = Literal["report", "stdout", "jsonl", "tensorboard"]
@@ -143,7 +140,6 @@ class SearchPlan:
     extend: Annotated[bool, FREE] = False
     """Whether to widen a range if the best trial lies near one of its ends."""
     points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
-    """The points of algorithm `points`."""
 
     @property
     def is_even_sample(self) -> bool:

@@ -1,12 +1,17 @@
 """Exports runs: in the layout of the published measurements of Shallue et al., or in compact form,
-small enough to be kept in a repository."""
+small enough to be kept in a repository.
+
+A compact run holds all measurements of the best trials of each goal, and of repeats. Of every other
+trial it holds only those that an answer needs: the steps to each goal, the best values and the
+state at the end.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,17 +19,18 @@ from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from orchestrator.files.places import new_folder
-from orchestrator.records import BadInput, Choice, Range, Space, Status, Study
+from orchestrator.records import DESIGN_NAMES, BadInput, Choice, Goal, Range, Space, Status, Study
 from orchestrator.results.archive import in_parallel
 from orchestrator.results.archive_documents import OURS, SCALES
-from orchestrator.results.compact import needed, refuse_compact
+from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
-from orchestrator.results.store import Run, confirmation_of, holds_branches
-from orchestrator.results.tables import is_metric, of_trial
+from orchestrator.results.store import Run, confirmation_of, holds_branches, refuse_compact
+from orchestrator.results.tables import is_metric, numbers, of_trial
 
 Progress = Callable[[int, int], None]
 """Is called with the number of studies that are done and the total."""
@@ -42,6 +48,9 @@ COPIED = (
     "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
 )  # fmt: skip
 """The files that are copied as they are, if they are there."""
+
+Places = NDArray[np.intp]
+"""Places of rows in a table of measurements."""
 
 
 def export_archive(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
@@ -177,7 +186,7 @@ def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
         if not len(trials):
             continue
         if of is run and not holds_branches(run):
-            kept = needed(study, trials, measurements)
+            kept = _needed(study, trials, measurements)
         else:
             kept = np.full(len(measurements), True)
         table = measurements.filter(pa.array(kept))
@@ -202,3 +211,70 @@ def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
         place = trials.column_names.index(name)
         trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
     return trials
+
+
+def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np.bool_]:
+    """Which measurements of a study's trials a compact run holds."""
+    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
+    # A sampler was told whole curves, and is told them again when the run goes on.
+    sampled = study.search.algorithm not in (*DESIGN_NAMES, "grid", "points")
+    if sampled or study.is_one_point or not len(trial):
+        return np.full(len(trial), True)
+    found = np.full(len(trial), False)
+    counted = Counted(study, trials)
+    last = np.append(np.flatnonzero(np.diff(trial)), len(trial) - 1)
+    found[last] = True
+    # If the budget is raised, a trial that spent it goes back to the measurement before.
+    found[_before(trial, last[step[last] == study.budget_steps])] = True
+    for goal in study.goals:
+        if goal.metric not in measurements.column_names:
+            continue
+        value = numbers(measurements[goal.metric])
+        passed = np.flatnonzero(past(goal, value))
+        # Runs of measurements that pass are as long as they were, and end where they ended.
+        needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
+        found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
+        if goal.holds:
+            found[np.minimum(passed + 1, len(trial) - 1)] = True
+        best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
+        found |= np.isin(trial, [index for _, index in best])
+        found[_improvements(counted, goal, (trial, step, value))] = True
+        measured = numbers(measurements[goal.metric].is_valid().cast(pa.int8()))
+        found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
+    for name in measurements.column_names:
+        if is_metric(name):
+            for places in _extremes(trial, numbers(measurements[name])):
+                found[places] = True
+    return found
+
+
+def _first_of_each(trial: NDArray[np.int32], places: Places) -> Places:
+    """The first of the `places` of each trial."""
+    return places[np.unique(trial[places], return_index=True)[1]]
+
+
+def _before(trial: NDArray[np.int32], places: Places) -> Places:
+    """The places before `places` that belong to the same trial."""
+    later = places[places > 0]
+    before: Places = later[trial[later - 1] == trial[later]] - 1
+    return before
+
+
+def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Places:
+    """Measurements that improve the study's best value, in order of step, for any budget."""
+    trial, step, value = measured_at
+    usable = np.flatnonzero(np.isin(trial, [*counted.places]) & np.isfinite(value))
+    lower = value if goal.direction == "<" else -value
+    ordered = usable[np.lexsort((trial[usable], lower[usable], step[usable]))]
+    best = np.minimum.accumulate(lower[ordered])
+    return ordered[np.diff(best, prepend=np.inf) < 0]
+
+
+def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Places]:
+    """Each trial's first measurement with its lowest value, then those with its highest value."""
+    starts = np.flatnonzero(np.diff(trial, prepend=-1))
+    lengths = np.diff(starts, append=len(trial))
+    for sign in (1, -1):
+        lower = np.where(np.isfinite(value), sign * value, np.inf)
+        lowest = np.repeat(np.minimum.reduceat(lower, starts), lengths)
+        yield _first_of_each(trial, np.flatnonzero(np.isfinite(value) & (lower == lowest)))

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -98,30 +97,26 @@ def spent(run: Run, studies: Sequence[Study]) -> list[Spent]:
 
 def _of_study(run: Run, study: Study) -> Spent | None:
     columns = ["steps", "seconds", "evaluation_seconds", "ranks"]
-    trials = [row for row in run.trials(study.key, columns).to_pylist() if row["steps"]]
-    repeats = [row for row in run.repeats.trials(study.key, columns).to_pylist() if row["steps"]]
+    trials, repeats = (
+        [row for row in of.trials(study.key, columns).to_pylist() if row["steps"]]
+        for of in (run, run.repeats)
+    )
     if not trials:
         return None
+    of_trials, of_repeats = (
+        [study.examples(row["steps"]) for row in rows] for rows in (trials, repeats)
+    )
+    timed = [row for row in [*trials, *repeats] if (row["seconds"] or 0) > 0 and row["ranks"]]
+    seconds = sum(
+        (row["seconds"] + (row["evaluation_seconds"] or 0)) * row["ranks"] for row in timed
+    )
+    examples = sum(study.examples(row["steps"]) for row in timed)
     return Spent(
         key=study.key,
-        trial_examples=fmean(study.examples(row["steps"]) for row in trials),
-        repeat_examples=(
-            fmean(study.examples(row["steps"]) for row in repeats)
-            if repeats
-            else max(study.examples(row["steps"]) for row in trials)
-        ),
-        seconds_per_example=_seconds_per_example(study, [*trials, *repeats]),
+        trial_examples=fmean(of_trials),
+        repeat_examples=fmean(of_repeats) if of_repeats else max(of_trials),
+        seconds_per_example=float(seconds / examples) if timed else None,
     )
-
-
-def _seconds_per_example(study: Study, rows: Sequence[dict[str, Any]]) -> float | None:
-    timed = [row for row in rows if (row["seconds"] or 0) > 0 and row["ranks"]]
-    if not timed:
-        return None
-    seconds = sum(
-        (row["seconds"] + (row.get("evaluation_seconds") or 0)) * row["ranks"] for row in timed
-    )
-    return float(seconds / sum(study.examples(row["steps"]) for row in timed))
 
 
 @dataclass(frozen=True, kw_only=True)

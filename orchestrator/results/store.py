@@ -45,6 +45,9 @@ Answer = TypeVar("Answer")
 
 TIMED = "step_times.json"
 
+FIRST_WITHIN = "answers to `trials` together with `within`"
+"""What a compact run lacks in any case."""
+
 STOP = ".stop"
 """Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
@@ -338,4 +341,13 @@ def refuse_branches(run: Run) -> None:
             f"{run.place} holds branches of one training, not the searches of a sweep, so it has "
             f"neither goals nor winners. `orchestrate report {run.place}` shows its answer.",
             code="holds-branches",
+        )
+
+
+def refuse_compact(run: Run, question: str) -> None:
+    """Raises `BadInput` for a compact run, which can't answer this."""
+    if run.is_compact:
+        raise BadInput(
+            f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",
+            code="compact-run",
         )
