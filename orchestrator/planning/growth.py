@@ -144,7 +144,8 @@ def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Stud
 
 def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
     """The trials and repeats that count for `study` as it is now, and the number of others, which
-    begin anew. If the study has grown, the run's files are updated first, or by the next call."""
+    have to begin anew. If the study has grown since they ended, the run's files are updated first.
+    If that update is interrupted, the next call completes it."""
     stored = [*run.finished(study)]
     counting = as_grown(study, stored)
     if counting is stored:

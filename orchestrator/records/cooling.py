@@ -111,8 +111,9 @@ class Cooling:
         return next((start for start in self._ladder if start > done), None)
 
     def _bracket(self, goal: Goal) -> tuple[int, int, bool]:
-        """The last start that did not pass the goal, or 0; the first that passed it; True. If none
-        has, the second is the next one of the ladder, or beyond its end, and the third False."""
+        """Returns the last start that did not pass the goal, 0 if there is none, the first that
+        passed it, and True. If none passed it, the second is the next one of the ladder, or beyond
+        its end, and the third False."""
         passed = [start for start, value in self._values.items() if goal.passed(value)]
         high = min(passed, default=self._rung or self._study.budget_steps)
         return max((start for start in self._values if start < high), default=0), high, bool(passed)

@@ -153,9 +153,10 @@ def make_schedule(
 
 
 def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> Factor | None:
-    """The factor on the learning rate of a trial, None if that is constant. `size` is that of an
-    epoch in examples. If the batch size grows, decay and warmup are counted in examples: in steps
-    at the first batch size that train on as many."""
+    """Returns the factor on the learning rate of a trial with these metaparameters; None if the
+    learning rate is constant. `size` is the number of examples in an epoch. If the batch size
+    grows, decay and warmup are counted in examples: a step counts as the number of steps at the
+    first batch size that train on as many examples."""
     if study.batch_schedule is None and not SCHEDULE_SETTINGS & params.keys():
         return None
     batches, first = study.batches, study.batches.first

@@ -131,7 +131,8 @@ Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> the range or choice that is searched, or a plain value, which is fixed."""
 
 NEAR_BOUND = 0.05
-"""Share of a range. Beyond an end that the best trial is closer to, there may be better values."""
+"""Share of a range: if the best trial lies closer than this to an end of the range, better values
+may lie beyond that end."""
 
 WIDENINGS = 2
 """Largest number of times that a search may widen its ranges."""

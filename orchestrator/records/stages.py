@@ -76,7 +76,8 @@ class BatchSchedule:
         return next(stage for stage in reversed(self.stages) if stage.from_step <= step)
 
     def end(self, stage: Stage, budget_steps: int) -> int:
-        """The step at which a stage ends, and the next one may begin, in so many steps."""
+        """Returns the step at which a stage ends in a training of `budget_steps`. The next stage,
+        if there is one, begins there."""
         later = (other.from_step for other in self.stages if other.from_step > stage.from_step)
         return min(next(later, budget_steps), budget_steps)
 

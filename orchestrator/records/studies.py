@@ -206,7 +206,8 @@ class Study:
     cooldown: Annotated[Cooldown | None, COURSE] = None
     """How trials are cooled down; None: they reach goals at their own learning rate."""
     start_step: Annotated[int, COURSE] = 0
-    """Step at which trials begin; above 0, with the state that another study's trial had there."""
+    """Step at which trials begin. If it is above 0, they begin with the state that a trial of
+    another study had at this step."""
     program: Annotated[Program | None, COURSE] = None
     """The command that trains a trial; None: the workload is a class."""
     states_at: Annotated[tuple[int, ...], COURSE] = ()

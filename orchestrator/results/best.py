@@ -99,8 +99,8 @@ def best_of_studies(
 def _refuse_unless_kept(
     run: Run, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
 ) -> None:
-    """Raises `BadInput` for a best value within a budget that a compact run does not hold: unless
-    it is about all trials, and each study has a goal for this metric in this direction."""
+    """Raises `BadInput` for best values within a budget that a compact run lacks. It has those
+    among all trials of each study, of the metrics of its goals in their direction."""
     if first is not None:
         refuse_compact(run, FIRST_WITHIN)
     asked = (metric, ">" if maximise else "<")

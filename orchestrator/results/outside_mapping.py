@@ -232,7 +232,8 @@ def _distinct(table: pa.Table, names: Sequence[str]) -> int:
 def _step_of_data(
     table: pa.Table, known: Sequence[str], names: Sequence[str]
 ) -> tuple[str | None, float | None]:
-    """The column of `names` by which data are that many tokens times the batch size, and these."""
+    """The column among `names` by which data, divided by the batch size, are a constant; and that
+    number of tokens."""
     data, *sizes = (table[name].to_numpy() for name in known)
     with np.errstate(all="ignore"):
         for name in names if np.ptp(data) else ():

@@ -345,7 +345,7 @@ def refuse_branches(run: Run) -> None:
 
 
 def refuse_compact(run: Run, question: str) -> None:
-    """Raises `BadInput` for a compact run, which can't answer this."""
+    """Raises `BadInput` if the run is compact, and so can't answer the question."""
     if run.is_compact:
         raise BadInput(
             f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",

@@ -106,9 +106,10 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
 
 
 def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
-    """The search space that is written as `name: {low:, high:, scale:}`, `{options: []}`, `{rule:,
-    base:, at_batch_size:}` or a value. The first two may have a condition, `when: {other: value or
-    list of values}`, without which they do not exist. `place` is the file and key for messages."""
+    """The search space that is written as `name: {low:, high:, scale:}`, `name: {options: []}`,
+    `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two may have a condition
+    `when: {other: value or list of values}`, without which the metaparameter does not exist.
+    `place` is the file and key for error messages."""
     return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
 
 
