@@ -23,7 +23,7 @@ from claims import CLAIMS
 from measured import DIGITS, Curve, World, instead, numbers_of
 from rules import Claim, Floats, Numbers
 
-from orchestrator.planning.batch_sizes import batch_sizes_of
+from orchestrator.planning.recipes import batch_sizes_of
 from orchestrator.planning.sweep_file import load_sweep
 
 FILE = Path(__file__).parent / "power.json"

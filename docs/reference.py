@@ -67,14 +67,14 @@ def _schema(kind: str) -> dict[str, Any]:
 def _sections(kind: str) -> dict[str, list[str]]:
     """Key at the top of a file -> the parts that its value may be, or hold."""
     found = {name: _parts_in(entry) for name, entry in _schema(kind)["properties"].items()}
-    return {name: parts for name, parts in found.items() if parts and name != "optimizers"}
+    return {name: parts for name, parts in found.items() if parts}
 
 
 def keys_of(kind: str, part: str) -> list[Key]:
     """The keys of one part of a file; the part `""` is the file itself."""
     schema = _schema(kind)
     if not part:
-        keys = [name for name in schema["properties"] if name != "optimizers"]
+        keys = [*schema["properties"]]
         return [_linked(_key(schema, schema, name, name), kind) for name in keys]
     return [key for name in _sections(kind)[part] for key in _keys_in(kind, name, part)]
 

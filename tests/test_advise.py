@@ -41,7 +41,7 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results.archive import import_archive
-from orchestrator.results.archive_export import export_archive
+from orchestrator.results.export import export_archive
 
 SweepFile = Callable[..., Path]
 

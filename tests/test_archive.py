@@ -40,8 +40,8 @@ from orchestrator.results import (
     to_csv,
 )
 from orchestrator.results.archive import import_archive
-from orchestrator.results.archive_export import export_archive
 from orchestrator.results.curve_files import read_curves
+from orchestrator.results.export import export_archive
 
 SPACE = {
     "learning_rate": {

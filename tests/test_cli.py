@@ -99,7 +99,7 @@ WARMUPS = ["warmup_steps=3", "warmup_epochs=2", "warmup_fraction=0.1"]
 
 @pytest.mark.parametrize(("decay", "warmup"), list(zip(DECAYS, cycle(WARMUPS), strict=False)))
 def test_every_schedule_by_hand(decay: str, warmup: str) -> None:
-    answer = train_by_hand("momentum", f"decay={decay}", warmup, "warmup_shape=cosine")
+    answer = train_by_hand("momentum", f"decay={decay}", warmup)
     assert answer["params"]["decay"] == decay
     assert answer["measurements"][-1]["val/loss"] < answer["measurements"][0]["val/loss"]
 

@@ -32,7 +32,7 @@ from orchestrator.results import (
     frontier_of,
     to_csv,
 )
-from orchestrator.results.compact_export import export_compact
+from orchestrator.results.export import export_compact
 
 SWEEP: dict[str, Any] = {
     "name": "small",

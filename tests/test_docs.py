@@ -279,7 +279,6 @@ def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None
     [
         {"recipes": [{"name": "sgd"}]},
         {"repeats": {"count": 10, "of": 5, "evaluate": {"noise_scale": True}}},
-        {"resources": "auto"},
         {"batch_sizes": {"from": 1, "to": "full", "factor": 4}},
         {"faults": {"hang_seconds": None}},
     ],
@@ -289,8 +288,6 @@ def test_the_schema_takes_the_short_forms_of_a_sweep(form: dict[str, Any]) -> No
     document = REST | form
     validated(document, "here")
     jsonschema.validate(document, schema_of("sweep"))
-    recipes = document.pop("recipes")
-    jsonschema.validate({**document, "optimizers": recipes}, schema_of("sweep"))
 
 
 def written_on(page: str) -> tuple[dict[str, str], list[str]]:

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import app
 from orchestrator.records import BadInput, Choice, Range
 from orchestrator.results import Run
-from orchestrator.results.archive_export import export_archive
+from orchestrator.results.export import export_archive
 
 CURVE = "step,val/error\n10,0.5\n20,0.1\n"
 GOAL = "--goal=val/error<0.2"

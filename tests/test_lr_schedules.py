@@ -113,8 +113,6 @@ def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, floa
     found = factors(decay="linear", **warmup)
     assert found[:20] == pytest.approx([(t + 1) / 21 for t in range(20)])
     assert found[20:41] == pytest.approx([1 - t / 20 for t in range(21)])
-    smooth = factors(decay="linear", warmup_shape="cosine", **warmup)
-    assert smooth[9] == pytest.approx((1 - math.cos(math.pi * 10 / 21)) / 2)
 
 
 @pytest.mark.parametrize(
@@ -130,7 +128,6 @@ def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, floa
         ),
         ({"decay": "linear", "hold_fraction": 1.5}, ("wrong-value", "'hold_fraction'", 1, 1.5)),
         ({"decay_steps": 5}, ("no-effect", "'decay_steps'", "'constant'")),
-        ({"warmup_shape": "linear"}, ("no-effect", "'warmup_shape'", "warmup_steps")),
         (
             {"warmup_steps": 5, "warmup_epochs": 1},
             ("not-together", "warmup_epochs and warmup_steps"),

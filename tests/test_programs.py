@@ -16,7 +16,7 @@ from quadratic import steps_to_goal
 from scipy.stats import ks_2samp
 
 import orchestrator
-from orchestrator.files.user_folder import UserFolder
+from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of

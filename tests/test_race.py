@@ -27,8 +27,8 @@ from orchestrator.records import (
     Trial,
     ranges,
 )
-from orchestrator.records.cooldown import Cooldown
 from orchestrator.records.cooling import CooledStanding, standing_of
+from orchestrator.records.stages import Cooldown
 from orchestrator.search import Bounds, Director, ending, rounds, tighter
 
 METRICS = ("val/error", "val/accuracy", "test/error")

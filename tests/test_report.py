@@ -50,7 +50,7 @@ from orchestrator.results import (
     frontier_of,
 )
 from orchestrator.results.archive import import_archive
-from orchestrator.results.archive_export import export_archive
+from orchestrator.results.export import export_archive
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import Repeats
 from orchestrator.results.tables import tables_of

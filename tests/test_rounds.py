@@ -25,7 +25,7 @@ from orchestrator.records import (
     Study,
     Trial,
 )
-from orchestrator.records.programs import Program
+from orchestrator.records.studies import Program
 from orchestrator.search import DESIGNS, Director, Proposal, assemble, ending, even_axes, grid
 from orchestrator.search.race import closed
 from orchestrator.search.rounds import StudySearch

@@ -19,7 +19,7 @@ from conftest import make_trial, refused
 from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Range
-from orchestrator.records.programs import Program
+from orchestrator.records.studies import Program
 from orchestrator.results import Run, merger, study_files
 from orchestrator.results.merger import Merger
 from orchestrator.results.tables import tables_of, write_table

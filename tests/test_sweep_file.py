@@ -246,11 +246,6 @@ def test_budgets_are_the_larger_of_what_is_given(sweep_file: SweepFile) -> None:
     assert [study.budget_steps for study in plan(longer).studies] == [28, 10]
 
 
-def test_optimizers_is_another_word_for_recipes(sweep_file: SweepFile) -> None:
-    named = load_sweep(sweep_file(recipes=None, optimizers=["sgd", "momentum"]))
-    assert [recipe.optimizer for recipe in named.recipes] == ["sgd", "momentum"]
-
-
 def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path) -> None:
     import yaml
 

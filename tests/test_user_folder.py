@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.files.own_code import import_own
-from orchestrator.files.user_folder import UserFolder
+from orchestrator.files.own_code import UserFolder, import_own
 from orchestrator.planning.sweep import Sweep
 
 

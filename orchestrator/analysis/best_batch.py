@@ -26,7 +26,6 @@ from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import Run, Within
 from orchestrator.results.best import reaches, sign_of
-from orchestrator.results.compact import refuse_compact
 from orchestrator.results.counting import (
     Counted,
     at_ends,
@@ -35,7 +34,7 @@ from orchestrator.results.counting import (
     lowest_of_each,
 )
 from orchestrator.results.frontier import refuse_unmeasured
-from orchestrator.results.store import refuse_branches
+from orchestrator.results.store import refuse_branches, refuse_compact
 from orchestrator.results.tables import numbers
 
 ROUNDING = 0.05

@@ -45,7 +45,7 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results import Run as Files
-from orchestrator.results.compact_export import export_compact
+from orchestrator.results.export import export_compact
 from orchestrator.sweeping import session
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.results.outside import import_rows
     from orchestrator.results.outside_sources import is_optuna, joined, read_source
-    from orchestrator.search.optuna_storage import trials_in
+    from orchestrator.search.adaptive import trials_in
 
     written = {} if map_ is None else read_yaml(map_)
     rows = (
@@ -134,7 +134,7 @@ def export(
 ) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
     from orchestrator.results import Run
-    from orchestrator.results.archive_export import export_archive
+    from orchestrator.results.export import export_archive
 
     run = Run.open(path)
     if compact:
@@ -147,7 +147,7 @@ def export(
 
 def _export_compact(run: Run, target: Path) -> None:
     from orchestrator.results import Run, frontier_of, holds_branches
-    from orchestrator.results.compact_export import export_compact
+    from orchestrator.results.export import export_compact
     from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:

@@ -289,11 +289,10 @@ def _speeds(
 def _timed(study: Study, resources: Resources) -> Speed | None:
     """The speed of a program on this machine. Says why if it can't be timed."""
     from orchestrator.planning.outlook import program_speed
-    from orchestrator.planning.programs import devices_of
     from orchestrator.programs.trials import ProgramFailed
 
     try:
-        if (speed := program_speed(study, devices_of(study, resources))) is None:
+        if (speed := program_speed(study, resources.devices(study))) is None:
             say(f"{study.key}: it reported less than twice, so its steps can't be timed.")
     except ProgramFailed as error:
         say(f"{study.key}: {error}")

@@ -223,6 +223,6 @@ def _options(data_dir: Path | None, track: list[str] | None) -> list[str]:
 
 def _code(described: Sweep) -> dict[str, bytes]:
     """The files of the user's code that a sweep names, from the current folder."""
-    from orchestrator.files.user_folder import UserFolder
+    from orchestrator.files.own_code import UserFolder
 
     return dict(UserFolder.here(described.places).code)

@@ -178,11 +178,10 @@ def _by_program(
     import tempfile
     from pathlib import Path
 
-    from orchestrator.planning.programs import devices_of
     from orchestrator.programs.commands import arguments_of
     from orchestrator.programs.trials import ProgramFailed, train_alone
 
-    devices = devices_of(ours.study, sweep.resources, sweep.faults.hang_seconds)
+    devices = sweep.resources.devices(ours.study, sweep.faults.hang_seconds)
     announce(ours)
     with tempfile.TemporaryDirectory(prefix="orchestrate-trial-") as folder:
         say(shlex.join(arguments_of(ours, devices.count, Path(folder))))

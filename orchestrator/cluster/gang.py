@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Failed, machine_was_lost
-from orchestrator.files.user_folder import UserFolder
+from orchestrator.files.own_code import UserFolder
 from orchestrator.programs.starting import Exit, Kept, Start
 from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import Study

@@ -23,7 +23,7 @@ from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.cluster.metrics import Metrics
-from orchestrator.files.user_folder import UserFolder
+from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, places
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, StudyKey

@@ -8,10 +8,6 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUPS = Path("/proc/self/cgroup")
 
-VERSION_1 = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-VERSION_2 = ["cpu.max"]
-"""Names of the files that hold quota and period."""
-
 
 def cores() -> int:
     """Number of cores that this process may use. A container may have the time of two cores on a
@@ -30,11 +26,13 @@ def _quotas() -> Iterator[float]:
     except OSError:  # not Linux
         return
     for line in lines:
+        # `names` are the files that hold quota and period.
         _, controllers, own = line.split(":", 2)
         if controllers == "":  # version 2
-            mounts, names = [CGROUPS, CGROUPS / "unified"], VERSION_2
+            mounts, names = [CGROUPS, CGROUPS / "unified"], ["cpu.max"]
         elif "cpu" in controllers.split(","):
-            mounts, names = [CGROUPS / controllers, CGROUPS / "cpu"], VERSION_1
+            mounts = [CGROUPS / controllers, CGROUPS / "cpu"]
+            names = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
         else:
             continue
         path = Path(own.lstrip("/"))

@@ -75,8 +75,7 @@ def message(kind: str, content: bytes) -> Any:
 
 
 def events(file: BinaryIO, size: int) -> Iterator[Any]:
-    """The events of TensorBoard's file of so many bytes from here on. It ends before one that is
-    not whole yet."""
+    """The events of TensorBoard's file of `size` bytes from here on, as far as they are whole."""
     # A record is its length, a checksum, itself and another checksum.
     while len(head := file.read(12)) == 12:
         length = int.from_bytes(head[:8], "little")

@@ -34,7 +34,6 @@ WITH_CONTAINER = {"abfs", "abfss", "wasb", "wasbs", "adl"}
 WITHOUT_PASSWORD = {"hdfs", "viewfs"}
 """Schemes whose addresses may contain a user and a port, but never a password."""
 WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
-"""Schemes whose addresses may contain a port."""
 
 PACKED = "zip://"
 """Scheme of the content of a ZIP file on this machine, which is read as a folder."""
@@ -166,9 +165,8 @@ class Place:
             with self.open() as file:
                 try:
                     content = bytes(file.read())
-                except (
-                    OSError
-                ):  # some stores answer with the length of one and the bytes of another
+                except OSError:
+                    # Some stores answer with the length of one and the bytes of another.
                     if stays or attempt == TRIES:
                         raise
                     continue

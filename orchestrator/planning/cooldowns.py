@@ -8,30 +8,24 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field, model_validator
 
 from orchestrator.planning.parts import Part
+from orchestrator.planning.recipes import COOLDOWN
 from orchestrator.planning.rehearsal import point_at
-from orchestrator.planning.spaces import COOLDOWN
 from orchestrator.planning.sweep import Recipe
 from orchestrator.planning.sweep_file import validated_as
 from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
-from orchestrator.records.cooldown import LADDER, Cooldown
 from orchestrator.records.cooling import first_start
 from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
+from orchestrator.records.stages import LADDER, Cooldown
 
 
 class CooldownPart(Part):
-    """How trials are cooled down. A trial reaches its goal at the end of a cooldown, and nowhere
-    else."""
+    """The fields of a `Cooldown` as people write them; docs/cooldowns.md says what each is for."""
 
-    shape: str = Field(default="linear", examples=["cosine"])
-    """How the learning rate comes down: linear, cosine or polynomial."""
-    fraction: float | None = Field(default=None, gt=0, lt=1, examples=[0.2])
-    """Length of the cooldown as a share of the whole training. Default: 0.2."""
-    steps: int | None = Field(default=None, ge=1, le=MANY, examples=[200])
-    """Length of the cooldown in steps, in place of `fraction`."""
-    end_factor: float = Field(default=0.0, ge=0, lt=1, examples=[0.1])
-    """The factor on the learning rate after the last step."""
-    power: float | None = Field(default=None, gt=0, le=100, examples=[0.5])
-    """Exponent of the shape `polynomial`. Default: 2."""
+    shape: str = "linear"
+    fraction: float | None = Field(default=None, gt=0, lt=1)
+    steps: int | None = Field(default=None, ge=1, le=MANY)
+    end_factor: float = Field(default=0.0, ge=0, lt=1)
+    power: float | None = Field(default=None, gt=0, le=100)
 
     @model_validator(mode="after")
     def _agree(self) -> CooldownPart:
@@ -59,10 +53,10 @@ def most_steps(study: Study) -> int:
     ladder, and those of a bracket at its end."""
     if study.cooldown is None:
         return study.budget_steps
-    last = study.cooldown.start(study.budget_steps)
+    *_, last = starts = [*study.cooldown.ladder(study.grid.after(0), study.budget_steps)]
     halvings = math.ceil(math.log2(math.log(LADDER) / math.log1p(study.grid.spacing or 1)))
     bracket = max(halvings, 0) * study.cooldown.length(last) + last - last // LADDER
-    return study.cooldown.most_steps(study.grid.after(0), study.budget_steps) + bracket
+    return last + sum(map(study.cooldown.length, starts)) + bracket
 
 
 def what_cooldowns_cost(studies: Sequence[Study]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
+from orchestrator.programs.commands import has_seed
 from orchestrator.records import ENOUGH_SIZES, Study
 
 STARVED = 8
@@ -51,6 +52,16 @@ def too_few(studies: Iterable[Study]) -> list[str]:
         f"Give {ENOUGH_SIZES} or more."
         for workload, of_workload in sizes.items()
         if 1 < len(of_workload) < ENOUGH_SIZES
+    ]
+
+
+def of_programs(studies: Iterable[Study]) -> list[str]:
+    """Sentences about programs that a user should know before they are trained."""
+    seedless = {s.workload for s in studies if s.program is not None and not has_seed(s.program)}
+    return [
+        f"The command of {name} has no {{seed}}, so it has no repeats: points are minima, which "
+        f"are too low by luck."
+        for name in sorted(seedless)
     ]
 
 

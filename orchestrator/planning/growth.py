@@ -86,7 +86,6 @@ def refuse_changed(run: Run) -> None:
 
 
 LISTED = 8
-"""Largest number of differences that a message lists."""
 
 
 def _listed(problems: Sequence[str]) -> str:

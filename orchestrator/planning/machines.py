@@ -44,7 +44,6 @@ class Cluster:
     gpus_on_demand: int = 0
     """Number of GPUs that machines which can still be started may have, as the head states it."""
     dashboard: str | None = None
-    """Address of the dashboard, if there is one."""
     embedded: bool = False
     """Whether this process started the cluster and will end it."""
 

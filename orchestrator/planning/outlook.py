@@ -71,7 +71,6 @@ class StudyOutlook:
     recipe: str
     batch_size: int
     ranks: int
-    """Number of ranks of each trial."""
     trials: int
     budget_steps: int
     steps: Between

@@ -17,8 +17,7 @@ MOST_ITEMS = 200
 """The most workloads, recipes, goals or batch sizes of a file; one published study has 35."""
 
 LONGEST_NAME = 230
-"""Bytes: folders are called `workload=NAME`, file systems allow 255, and a few are left for
-temporary names."""
+"""Bytes: a folder `workload=NAME` may have 255, and temporary names are a few longer."""
 
 
 class Part(BaseModel):

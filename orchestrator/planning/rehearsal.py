@@ -11,8 +11,8 @@ from pathlib import Path
 from torch import nn
 
 from orchestrator.planning.doubts import small_ghosts
-from orchestrator.planning.programs import rehearse_program
 from orchestrator.planning.sweep import Sweep
+from orchestrator.programs.commands import check_command, check_files
 from orchestrator.records import (
     WIDENINGS,
     Choice,
@@ -107,6 +107,16 @@ def rehearse_points(
                 where = f"workload {study.workload!r} with recipe {study.recipe!r}"
                 raise unknown(f"metric of {where}:", metric, metrics)
     return doubts
+
+
+def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, Value]]) -> None:
+    """Raises `BadInput` if the command can't be started, or not with these points."""
+    program = study.program
+    assert program is not None
+    for params in distinct([dict(point) for point in points]):
+        check_command(study, devices, params)
+    if not program.function:
+        check_files(program.command)
 
 
 def _doubt(study: Study, error: Exception) -> str:

@@ -8,10 +8,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from orchestrator.planning.branch_file import BranchFile
-from orchestrator.planning.scale_key import Scale
 from orchestrator.planning.sweep import Repeats, Sweep
-
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+from orchestrator.planning.workload_parts import Scale
 
 SCHEMA_FILES = {"sweep": "sweep.schema.json", "branch": "branch.schema.json"}
 """Kind of file -> what the file with its schema is called."""
@@ -24,7 +22,8 @@ def schema_of(kind: str) -> dict[str, Any]:
     else:
         schema = _schema(Sweep)
         _accept_short_forms(schema)
-    return {"$schema": DIALECT, **schema, "title": f"A {kind} file of orchestrate"}
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **schema, "title": f"A {kind} file of orchestrate"}
 
 
 class _AsWritten(GenerateJsonSchema):
@@ -56,20 +55,11 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     parts["Scale"]["properties"]["workload"] |= workloads["items"]
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]
-    keys["optimizers"] = {**keys["recipes"], "description": "Another word for `recipes`."}
-    schema["required"].remove("recipes")
-    schema["oneOf"] = [{"required": ["recipes"]}, {"required": ["optimizers"]}]
     parts |= (long := _schema(Repeats)).pop("$defs")
     parts["Repeats"] = long
-    _also(keys["repeats"], {"$ref": "#/$defs/Repeats"})
-    _also(keys["resources"], {"const": "auto"})
-
-
-def _also(key: dict[str, Any], form: dict[str, Any]) -> None:
-    """Accepts a second form of a key's value."""
-    about = {"description", "examples", "default"}
-    first = {name: key.pop(name) for name in [*key] if name not in about}
-    key["anyOf"] = [first, form]
+    count, about = keys["repeats"], {"description", "examples", "default"}
+    first = {name: count.pop(name) for name in [*count] if name not in about}
+    count["anyOf"] = [first, {"$ref": "#/$defs/Repeats"}]
 
 
 def _with_plain_text(part: Any) -> Any:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.planning.programs import rehearse_program
-from orchestrator.planning.rehearsal import point_at, rehearse_points
+from orchestrator.planning.rehearsal import point_at, rehearse_points, rehearse_program
 from orchestrator.planning.studies import of_class, plan, studies_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated

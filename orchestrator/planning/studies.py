@@ -10,15 +10,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from orchestrator.planning.batch_sizes import batch_sizes_of, batches_of
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable, what_cooldowns_cost
-from orchestrator.planning.doubts import starving, too_few
+from orchestrator.planning.doubts import of_programs, starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
-from orchestrator.planning.programs import of_programs, refuse_with_program
+from orchestrator.planning.recipes import (
+    ONLY,
+    batch_sizes_of,
+    batches_of,
+    chosen_points,
+    scaled_to,
+    space_of,
+)
 from orchestrator.planning.rehearsal import rehearse_all
-from orchestrator.planning.spaces import ONLY, chosen_points, scaled_to, space_of
-from orchestrator.planning.sweep import Budget, Sweep
+from orchestrator.planning.sweep import Budget, Recipe, Sweep
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
     BadInput,
@@ -159,7 +164,7 @@ def _of_program(sweep: Sweep, name: str) -> _Asked:
             code="missing-goal",
         )
     for recipe in sweep.recipes:
-        refuse_with_program(sweep, name, recipe)
+        _refuse_with_program(sweep, name, recipe)
     # A program reports when it likes. The grid says how soon its next report may come.
     grid = EvaluationGrid(spacing=0, min_gap=entry.every or 1)
     return _Asked(
@@ -170,6 +175,42 @@ def _of_program(sweep: Sweep, name: str) -> _Asked:
         grid=lambda batch_size, steps: grid,
         program=entry.as_program(),
     )
+
+
+def _refuse_with_program(sweep: Sweep, name: str, recipe: Recipe) -> None:
+    """Raises `BadInput` for settings that only classes can follow."""
+    program = sweep.programs[name]
+    for what, given in (
+        ("`schedule`", recipe.schedule),
+        ("`batch_schedule`", recipe.batch_schedule),
+        ("branches", sweep.branch),
+    ):
+        if given:
+            raise BadInput(
+                f"recipe {recipe.name!r}: {what} can't be used with {name!r}, a program, which has "
+                f"its own. Name what it takes in `space`.",
+                code="no-effect",
+            )
+    default = type(sweep.evaluate)()
+    if changed := [key for key, value in sweep.evaluate if value != getattr(default, key)]:
+        raise BadInput(
+            f"evaluate.{changed[0]} has no effect on {name!r}, a program, which decides itself "
+            f"when it measures what. If it measures seldom, say so: `every`.",
+            code="no-effect",
+        )
+    budget = recipe.budget or sweep.budget
+    if budget is None or {*budget.model_dump(exclude_none=True)} <= {"inherit"}:
+        raise BadInput(
+            f"{name!r} is a program, so the sweep must say how long a trial may train: "
+            f"`budget: {{steps: 2000}}`, or in `examples`.",
+            code="missing-key",
+        )
+    if budget.inherit is not None and not program.resumes:
+        raise BadInput(
+            f"budget.inherit pauses trials, but {name!r} does not say `resumes: true`: each would "
+            f"begin anew. Leave one of them out.",
+            code="not-together",
+        )
 
 
 def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None) -> _Asked:

@@ -10,14 +10,15 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
 from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderName, Part, Size, Text
-from orchestrator.planning.program_parts import ProgramWorkload, goal_text, named
-from orchestrator.planning.scale_key import Number, expanded
+from orchestrator.planning.workload_parts import Number, ProgramWorkload, expanded, goal_text, named
+from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
     Baseline,
     BatchSchedule,
     Divergence,
+    Study,
     unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
@@ -340,6 +341,17 @@ class Resources(Part):
             return 1
         return min(self.max_devices, math.ceil(batch_size / self.examples_per_device))
 
+    def devices(self, study: Study, hang_seconds: float | None = None) -> Devices:
+        """What the program of a study may use on one machine, and how it is started there."""
+        count = self.ranks(study.batch_size)
+        of_ranks = study.program is not None and study.program.launch == "ranks"
+        return Devices(
+            count=count,
+            starts=(Kept,) * (count if of_ranks else 1),
+            threads=self.cpus_per_rank,
+            hang_seconds=hang_seconds,
+        )
+
 
 class Faults(Part):
     """What happens when a trial fails, hangs, or cannot be written."""
@@ -403,8 +415,7 @@ class Sweep(Part):
         max_length=MOST_ITEMS,
         examples=[["sgd", {"name": "tame", "optimizer": "nesterov", "space": {"momentum": 0.9}}]],
     )
-    """The ways to train: names of optimizers, or recipes with keys of their own. `optimizers` is
-    another word for it."""
+    """The ways to train: names of optimizers, or recipes with keys of their own."""
     batch_sizes: Annotated[BatchSizes, STUDIES] = Field(
         examples=[{"from": 1, "to": "full", "factor": 4}]
     )
@@ -436,7 +447,7 @@ class Sweep(Part):
     faults: Annotated[Faults, FREE] = Faults()
     """What happens when a trial fails, hangs, or cannot be written."""
     resources: Annotated[Resources, FREE] = Resources()
-    """How many ranks, hence devices, train one trial. `auto` is the default of every key."""
+    """How many ranks, hence devices, train one trial."""
     report: Annotated[Report, FREE] = Report()
     """What the report shows in addition."""
     branch: TrunkBranches | None = None
@@ -462,10 +473,6 @@ class Sweep(Part):
     @classmethod
     def _accept_short_forms(cls, document: dict[str, Any]) -> dict[str, Any]:
         document = dict(document)
-        if "optimizers" in document:
-            if "recipes" in document:
-                raise BadInput("give `recipes` or `optimizers`, not both", code="not-together")
-            document["recipes"] = document.pop("optimizers")
         if isinstance(repeats := document.get("repeats"), dict):
             long, evaluate = Repeats.model_validate(repeats), document.get("evaluate") or {}
             document["repeats"] = long.count
@@ -484,8 +491,6 @@ class Sweep(Part):
             if programs:
                 known = document.get("programs")
                 document["programs"] = {**(known if isinstance(known, dict) else {}), **programs}
-        if document.get("resources") == "auto":
-            document.pop("resources")
         return document
 
     @property

@@ -33,9 +33,8 @@ def widths_of(
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
 ) -> dict[StudyKey, Width]:
-    """The width of each study. It depends only on the study and the kind of device, so that two
-    runs agree; a width that is `known` from the run stays. Trials are tried out only on a CPU,
-    since every machine has one."""
+    """The width of each study. It depends on the study and the kind of device alone, so that two
+    runs agree; one that is `known` stays. Trials are tried out on a CPU: every machine has one."""
     cpu = torch.device("cpu")
     reasons: dict[tuple[str, str], str | None] = {}
     """Workload and recipe -> the reason why trials can't be stacked at any batch size."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.records import BadInput, Study, Trial, Value, shown, unknown, wrong_value
-from orchestrator.records.programs import Program
+from orchestrator.records.studies import Program
 
 PLACEHOLDER = re.compile(r"\$?\{(\w+)\}")
 

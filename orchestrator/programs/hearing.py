@@ -11,7 +11,7 @@ from typing import Any
 
 from orchestrator.files.event_files import events, scalars
 from orchestrator.records import Measurement, Study, shown
-from orchestrator.records.programs import Heard
+from orchestrator.records.studies import Heard
 
 LONGEST_REPORT = 1_000_000
 """Bytes of one report."""

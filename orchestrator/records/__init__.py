@@ -2,7 +2,6 @@
 
 from orchestrator.records.errors import (
     CONTROLS,
-    SHOWN,
     BadInput,
     MissingData,
     RankFailed,
@@ -19,19 +18,15 @@ from orchestrator.records.errors import (
     wrong_value,
 )
 from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
-from orchestrator.records.programs import Heard, Program, Source
 from orchestrator.records.ranges import (
     LARGEST,
-    NEAR_BOUND,
     SMALLEST,
     WIDENINGS,
     Choice,
     Range,
     Scale,
-    Side,
     Space,
     Value,
-    When,
     check_kind,
     near_bounds,
     widened_to,
@@ -47,7 +42,10 @@ from orchestrator.records.studies import (
     Divergence,
     EvaluationGrid,
     Extras,
+    Heard,
+    Program,
     SearchPlan,
+    Source,
     Study,
     StudyKey,
 )

@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from orchestrator.records.cooldown import TRUNK
 from orchestrator.records.goals import HELD_FOR, STAYS, Goal
 from orchestrator.records.lr_schedules import warmup_of
 from orchestrator.records.ranges import Value
+from orchestrator.records.stages import TRUNK
 from orchestrator.records.standing import Standing
 from orchestrator.records.studies import Study
 from orchestrator.records.trials import Measurement, Status, Trial

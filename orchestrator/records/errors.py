@@ -68,9 +68,8 @@ def cut(text: str, length: int = SHOWN) -> str:
 CONTROLS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
-"""Characters that no name may contain and no terminal should get: control characters (C0 and C1),
-line and paragraph separators, characters that change the direction of writing, and surrogates,
-which are halves of characters."""
+"""Characters that no name may contain and no terminal should get: control characters, separators of
+lines and paragraphs, changes of the direction of writing, and halves of characters."""
 
 
 def escaped(text: str, *, but: str = "") -> str:

@@ -110,8 +110,7 @@ class Watch:
         return Watch(goal=self.goal, since=since, count=count, met=since if long else None)
 
     def earliest(self, upcoming: int) -> int:
-        """Returns the first step at which the goal may still turn out to be reached, if the next
-        measurement comes at step `upcoming`."""
+        """The first step at which it may still be reached, if step `upcoming` is measured next."""
         return upcoming if self.since is None else self.since
 
 

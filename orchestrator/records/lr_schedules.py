@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from orchestrator.records import BadInput, Choice, Range, Space, Study, Value, unknown, wrong_value
-from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.stages import Cooldown
 
 Factor = Callable[[int], float]
 """Function from the step (0 is the first update) to the factor on the learning rate."""
@@ -67,8 +67,7 @@ DECAYS: dict[str, _Shape] = {
 _LENGTHS = ("decay_steps", "decay_fraction", "hold_fraction")
 _WARMUPS = ("warmup_steps", "warmup_epochs", "warmup_fraction")
 SCHEDULE_SETTINGS = frozenset(
-    ["decay", "warmup_shape", *_LENGTHS, *_WARMUPS]
-    + [name for shape in DECAYS.values() for name in shape.defaults]
+    ["decay", *_LENGTHS, *_WARMUPS] + [name for shape in DECAYS.values() for name in shape.defaults]
 )
 """Names of all metaparameters that belong to the schedule."""
 
@@ -83,13 +82,6 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
         used.update(DECAYS[str(decay)].defaults)
         if not DECAYS[str(decay)].endless:
             used.update(_LENGTHS)
-    if given & set(_WARMUPS):
-        used.add("warmup_shape")
-    if "warmup_shape" in given - used:
-        raise BadInput(
-            f"'warmup_shape' has no effect without {' or '.join(_WARMUPS)}: leave it out.",
-            code="no-effect",
-        )
     for name in sorted(given - used):
         shapes = ", ".join(map(str, decays))
         raise BadInput(f"Leave out {name!r}: no effect with decay {shapes!r}.", code="no-effect")
@@ -105,9 +97,8 @@ def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
 def tied_to_horizon(
     space: Space, *, horizon: int, steps_per_epoch: float | None
 ) -> tuple[str, Value] | None:
-    """Returns a setting and its value in `space` whose learning rates in the first `horizon` steps
-    would change if the training took more steps than `horizon`; None if there is no such
-    setting."""
+    """A setting in `space`, and its value, by which learning rates in the first `horizon` steps
+    would change if the training took more steps; None if there is no such setting."""
     length = space.get("decay_steps")
     if length is None or getattr(length, "when", None) is not None:
         for decay in _values(space, "decay"):
@@ -140,9 +131,6 @@ def make_schedule(
     decay = str(settings.pop("decay", "constant"))
     if decay not in DECAYS:
         raise unknown("decay", decay, DECAYS)
-    warmup_shape = settings.pop("warmup_shape", "linear")
-    if warmup_shape not in ("linear", "cosine"):
-        raise unknown("warmup_shape", str(warmup_shape), ("linear", "cosine"))
     numbers = {name: _number(name, value) for name, value in settings.items()}
     warmup = _warmup_steps(numbers, horizon, steps_per_epoch)
     rest = horizon - warmup
@@ -154,8 +142,7 @@ def make_schedule(
 
     def factor(step: float) -> float:
         if step < warmup:
-            risen = (step + 1) / (warmup + 1)
-            return risen if warmup_shape == "linear" else (1 - math.cos(math.pi * risen)) / 2
+            return (step + 1) / (warmup + 1)
         if shape.endless:
             return shape.at((step + 1) / (warmup + 1), chosen)
         done = step - warmup - held
@@ -182,8 +169,7 @@ def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> 
 
 
 def cooled(trunk: Factor | None, cooldown: Cooldown, start: int) -> Factor:
-    """Returns the factor for each step of a cooldown that begins at step `start` of a training with
-    the factor `trunk`."""
+    """The factor of a cooldown from step `start` of a training whose own factor is `trunk`."""
     shape, length = DECAYS[cooldown.shape], cooldown.length(start)
     settings = {**shape.defaults, **({} if cooldown.power is None else {"power": cooldown.power})}
 

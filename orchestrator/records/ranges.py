@@ -34,7 +34,6 @@ class Range:
     """`log`: log(x) is uniform. `reverse_log`: log(1 - x) is uniform, which suits a momentum near
     1."""
     integer: bool = False
-    """Whether values are rounded to whole numbers."""
     limits: tuple[float | None, float | None] = (None, None)
     """The lowest and the highest value to which a search may widen the range; None: no limit. But a
     range that begins at 0 or above is never widened below 0 without a limit."""
@@ -107,7 +106,6 @@ class Choice:
 
     options: tuple[Value, ...]
     when: When | None = None
-    """The condition under which the metaparameter exists; None: it always does."""
 
     def __post_init__(self) -> None:
         if not self.options:

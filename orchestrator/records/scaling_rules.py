@@ -52,7 +52,6 @@ class ScalingRule:
     """The value at the batch size `at_batch_size`."""
     at_batch_size: float | None = None
     exponent: float | None = None
-    """Exponent of `power`."""
     tokens: float | None = None
     """The half-life in tokens."""
     tokens_per_example: float | None = None

@@ -68,8 +68,7 @@ class Standing:
 
     @property
     def unmet(self) -> dict[Goal, int]:
-        """Returns the goals that the trial has not reached, each with the first step at which it
-        may still turn out to be reached."""
+        """The goals that it has not reached, with the first steps at which it may still do so."""
         return {w.goal: w.earliest(self.upcoming) for w in self._watches if w.met is None}
 
     def _after(self, metrics: Mapping[str, float], step: int) -> list[Watch]:

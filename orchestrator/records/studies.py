@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
-from orchestrator.records.cooldown import Cooldown
 from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
-from orchestrator.records.programs import Program
 from orchestrator.records.ranges import Choice, Range, Space, Value
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
-from orchestrator.records.stages import BatchSchedule, Stage
+from orchestrator.records.stages import BatchSchedule, Cooldown, Stage
 
 MANY = 1_000_000_000
 """Bound of steps, batch sizes, counts and seconds, in sweeps and in archives: so many steps take
@@ -45,9 +43,8 @@ class EvaluationGrid:
         return max(math.ceil(step * (1 + self.spacing)), step + self.min_gap)
 
     def most_until(self, step: int) -> float:
-        """Returns an upper bound on the number of evaluations up to `step`, without a loop over
-        them. Evaluations are at first `min_gap` steps apart; later each comes at 1 + `spacing`
-        times the step of the one before."""
+        """An upper bound on the evaluations up to `step`, without a loop over them: at first they
+        are `min_gap` steps apart, and later each comes at 1 + `spacing` times the step before."""
         first = min(float(step), self.min_gap / self.spacing) if self.spacing else float(step)
         later = math.log(step / first) / math.log1p(self.spacing) if step > first else 0
         return first / self.min_gap + later + 2
@@ -60,15 +57,13 @@ class Extras:
     train_examples: int = 0
     """Number of training examples, always the same, on which `train/*` is evaluated; 0: none."""
     gradient_norm: bool = False
-    """Whether to measure `batch/gradient_norm`, the norm of the gradient of the last batch before
-    the evaluation."""
+    """Whether to measure `batch/gradient_norm`, of the last batch before the evaluation."""
     distance: bool = False
     """Whether to measure `weights/distance`, the Euclidean distance from the initial weights."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """The precision of evaluations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +72,54 @@ class Divergence:
     times its first measured value in `evaluations` evaluations in a row."""
 
     above: float = 1000.0
-    """Factor on the first measured value of the loss."""
     evaluations: int = 10
-    """Number of evaluations in a row."""
+
+
+Source = Literal["report", "stdout", "jsonl", "tensorboard"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heard:
+    """Where the numbers of a program are found."""
+
+    source: Source = "report"
+    """`report`: the program calls `orchestrator.report`, or writes lines of JSON to the file that
+    is named in its environment. `stdout`: its output. `jsonl`: a file of lines of JSON that it
+    writes. `tensorboard`: its event files."""
+    pattern: str = ""
+    """Regular expression for a line of the output. Its group `step` and at least another one are
+    named; their names are those of the metrics."""
+    place: str = ""
+    """The file or folder, which may hold placeholders."""
+    step: str = "step"
+    """The key of the step in lines of JSON."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether such a program asks whether it should go on, so that it may end by itself."""
+        return self.source == "report"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """A command that trains one trial."""
+
+    command: tuple[str, ...]
+    """Its arguments, with placeholders such as `{learning_rate}`."""
+    function: str = ""
+    """The place of the Python function that the command calls; empty for other programs."""
+    launch: Literal["once", "ranks"] = "once"
+    """Whether the command is started once, for all devices of a trial, or for each of them."""
+    heard: Heard = Heard()
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Name here -> name of the program's option, in `{args}`."""
+    max_per_device: int | None = None
+    """Most examples that a device takes at once; more are accumulated over several passes."""
+    tokens_per_example: int | None = None
+    resumes: bool = False
+    """Whether the program goes on from what it finds in its folder."""
+    every: int | None = None
+    """Least number of steps between two reports, if that is known."""
 
 
 DESIGN_NAMES = ("halton", "sobol", "random")
@@ -100,12 +140,10 @@ class SearchPlan:
     extend: Annotated[bool, FREE] = False
     """Whether to widen a range if the best trial lies near one of its ends."""
     points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
-    """The points of algorithm `points`."""
 
     @property
     def is_even_sample(self) -> bool:
-        """Whether the points are an even sample of the search space: they depend on no result, and
-        no range is widened during the search."""
+        """Whether the points are an even sample of the space, which depends on no result."""
         return self.algorithm in DESIGN_NAMES and not self.extend
 
 

@@ -61,7 +61,6 @@ class Trial:
     """Number of the trial within its study, from 0 on."""
     seed: int
     params: Mapping[str, Value]
-    """Value of each metaparameter."""
     repeat: int = 0
     """0: a trial of the search. From 1 on: a repeat, which trains the point with another seed."""
 
@@ -189,7 +188,6 @@ class FinishedTrial:
     outcome: Outcome
     measurements: tuple[Measurement, ...] = ()
     ranks: int = 1
-    """Number of ranks that trained the trial."""
     started: float | None = None
     """Wall-clock time of the start, in seconds since 1970 (Unix time)."""
     where: str | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.records import Goal, StudyKey
-from orchestrator.records.cooldown import TRUNK
+from orchestrator.records.stages import TRUNK
 from orchestrator.report.content import Curve, Panel, grouped
 from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show

@@ -6,8 +6,15 @@ from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.lock import Elsewhere
-from orchestrator.results.outcomes import column_of, outcomes_of, steps_to_all
+from orchestrator.results.outcomes import (
+    Spent,
+    StepTime,
+    column_of,
+    outcomes_of,
+    spent,
+    step_times,
+    steps_to_all,
+)
 from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
-from orchestrator.results.spent import Spent, StepTime, spent, step_times
 from orchestrator.results.store import Run, confirmation_of, holds_branches

@@ -48,7 +48,6 @@ SCALES: dict[str, Scale] = {
     "LOG_SCALE": "log",
     "REVERSE_LOG_SCALE": "reverse_log",
 }
-TYPES = ("DOUBLE", "INTEGER", "DISCRETE")
 
 TRAIN_SIZES = {"mnist": 55_000, "fashion_mnist": 55_000, "cifar_10": 45_000}
 """Name of a published data set -> its training examples; `mnist_N` has N."""
@@ -63,7 +62,6 @@ MOST_PARAMETERS = 100
 """Largest number of metaparameters of a trial; each takes a column or two on the page."""
 
 MOST_LETTERS = 200
-"""Largest number of characters in a text."""
 
 MOST_IN_FOLDER = 240
 """Largest number of bytes in a name that becomes part of a folder's name, which may have 255."""
@@ -182,7 +180,7 @@ def _space(configs: Any, flaws: list[str]) -> Space:
 def _space_entry(entry: Any) -> Range | Choice:
     if not isinstance(entry, dict):
         raise ValueError(f"is {shown(entry)}, not a JSON object")
-    kind = _one_of("type", entry.get("type"), TYPES)
+    kind = _one_of("type", entry.get("type"), ("DOUBLE", "INTEGER", "DISCRETE"))
     if kind == "DISCRETE":
         points = entry.get("feasible_points")
         if not isinstance(points, list):

@@ -17,10 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.records import Study, Value
-from orchestrator.results.compact import refuse_best
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
-from orchestrator.results.store import Run, refuse_branches
+from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,6 @@ class BestRow:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """All metrics of that measurement."""
     trials_used: int
-    """Number of trials from which the best was taken."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,9 +60,8 @@ def best_of(
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The best value in each study of `run` for each budget, among the `first` trials that count,
-    or all. Among equal values the one with the fewest steps wins, then the one with the lowest
-    index. `maximise` says whether the highest value is best; if it is None, that is so if a goal of
-    the run asks for more of the metric."""
+    or all. Of equal values the one with the fewest steps wins, then the lowest index. If `maximise`
+    is None, the highest value is best if a goal asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
     sign = sign_of(studies, metric, maximise)
@@ -93,9 +90,24 @@ def best_of_studies(
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The same as `best_of` for the given studies, even if none measured the metric."""
-    refuse_best(run, studies, metric, maximise=maximise, first=first, within=within)
+    if run.is_compact and any(within):
+        _refuse_unless_kept(run, studies, metric, maximise=maximise, first=first)
     work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
     return [row for of_study in run.in_parallel(work, studies) for row in of_study]
+
+
+def _refuse_unless_kept(
+    run: Run, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
+) -> None:
+    """Raises `BadInput` for best values within a budget that a compact run lacks. It has those
+    among all trials of each study, of the metrics of its goals in their direction."""
+    if first is not None:
+        refuse_compact(run, FIRST_WITHIN)
+    asked = (metric, ">" if maximise else "<")
+    for study in studies:
+        if asked not in {(goal.metric, goal.direction) for goal in study.goals}:
+            what = f"{'highest' if maximise else 'lowest'} {metric} within a budget"
+            refuse_compact(run, f"the {what} of {study.key}, which is none of its goals")
 
 
 def _rows_of(

@@ -22,9 +22,8 @@ Unit = Literal["steps", "examples", "epochs", "seconds"]
 
 
 def next_possible(study: Study, row: Mapping[str, Any]) -> int | None:
-    """The step at which a trial with this row would have been measured next, if it ended before its
-    budget although it was still training well. Its measurements don't show what it would have done
-    afterwards. None if it ended by itself."""
+    """The step at which a trial with this row would have been measured next, if it was ended while
+    it still trained well: its measurements don't show what would have followed. None for others."""
     if row["status"] not in STOPPED_EARLY:
         return None
     if study.cooldown is not None:

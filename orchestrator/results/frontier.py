@@ -31,8 +31,7 @@ from orchestrator.records import (
     Value,
     unknown,
 )
-from orchestrator.records.cooldown import TRUNK, Cooldown
-from orchestrator.results.compact import FIRST_WITHIN, refuse_compact, refuse_other_goals
+from orchestrator.records.stages import TRUNK, Cooldown
 from orchestrator.results.counting import (
     Counted,
     Within,
@@ -44,11 +43,10 @@ from orchestrator.results.counting import (
 )
 from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
 from orchestrator.results.repeats import Repeats, repeats_of
-from orchestrator.results.store import Run, refuse_branches
+from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
-"""Largest number of leaders of one study and goal that are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +82,6 @@ class FrontierRow:
     """Whether all trials were trained that this answer depends on."""
     steps: int | None = None
     examples: int | None = None
-    """Number of training examples in `steps`."""
     resolution: int | None = None
     """Steps since the winner's previous measurement; it passed the goal between the two."""
     trial: int | None = None
@@ -110,7 +107,6 @@ class FrontierRow:
     train_size: int | None = None
     """Number of examples of the training set, which no batch exceeds. None if not known."""
     repeats: Repeats | None = None
-    """The results of the best point with other seeds."""
     warnings: tuple[str, ...]
 
     @property
@@ -187,7 +183,7 @@ def frontier_of(
             code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
-    refuse_other_goals(run, [(s, one.goal) for s in studies for one in asked if one.asked_of(s)])
+    _refuse_other_goals(run, [(s, one.goal) for s in studies for one in asked if one.asked_of(s)])
     if first is not None and within is not None:
         refuse_compact(run, FIRST_WITHIN)
     work = partial(_rows_of, run, asked, first, within)
@@ -201,6 +197,15 @@ def frontier_of(
             refuse_unmeasured(run, of, one.goal.metric)
     as_searched = not asked and first is None and within is None
     return _beside_others(studies, rows) if as_searched else rows
+
+
+def _refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
+    """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
+    others = [(study, goal) for study, goal in asked if goal not in study.goals]
+    if others:
+        study, goal = others[0]
+        known = " and ".join(map(str, study.goals))
+        refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:

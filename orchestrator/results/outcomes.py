@@ -1,14 +1,19 @@
-"""The outcome of every trial of a study, for one goal."""
+"""What became of the trainings of a study: the outcome of every trial for one goal, what trainings
+took so far, for the price of more, and the time of a step."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import fmean, median
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.records import Goal, Study
+from orchestrator.records import Goal, Study, StudyKey
 from orchestrator.results.counting import Counted, columns, first_steps, lowest_of_each, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import arrow_of, column_from
@@ -20,10 +25,9 @@ def column_of(metaparameter: str) -> str:
 
 
 def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
-    """A table with a row per trial: `trial`, `status`, `counted`, `steps` trained, `open_from` of
-    trials that are cooled down, `steps_to_goal` (null if it did not reach the goal), `best` value
-    of the goal's metric (NaN if not measured), and for each metaparameter the column `column_of`
-    names."""
+    """A table with a row per trial: `trial`, `status`, `counted`, `steps`, `open_from`,
+    `steps_to_goal` (null if it did not reach the goal), `best` value of the goal's metric (NaN if
+    not measured), and for each metaparameter the column that `column_of` names."""
     trials = run.trials(study.key)
     trial, step, value = columns(run.measurements(study.key, {goal.metric}), goal.metric)
     counted = Counted(study, trials)
@@ -69,3 +73,93 @@ def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
         for goal in study.goals
     ]
     return max(first[0][0] for first in firsts) if firsts and all(firsts) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spent:
+    """The average price of a training of one study."""
+
+    key: StudyKey
+    trial_examples: float
+    """Average number of examples of a trial of the search, even if it was ended early."""
+    repeat_examples: float
+    """The same of a repeat of the winner; without repeats, that of the longest trial."""
+    seconds_per_example: float | None
+    """Device-seconds per example, evaluations included. Trials that shared a device each count
+    their share of its time. None if it wasn't measured."""
+
+
+def spent(run: Run, studies: Sequence[Study]) -> list[Spent]:
+    """The averages of each study in which anything was trained."""
+    found = run.in_parallel(partial(_of_study, run), studies)
+    return [of_study for of_study in found if of_study is not None]
+
+
+def _of_study(run: Run, study: Study) -> Spent | None:
+    columns = ["steps", "seconds", "evaluation_seconds", "ranks"]
+    trials, repeats = (
+        [row for row in of.trials(study.key, columns).to_pylist() if row["steps"]]
+        for of in (run, run.repeats)
+    )
+    if not trials:
+        return None
+    of_trials, of_repeats = (
+        [study.examples(row["steps"]) for row in rows] for rows in (trials, repeats)
+    )
+    timed = [row for row in [*trials, *repeats] if (row["seconds"] or 0) > 0 and row["ranks"]]
+    seconds = sum(
+        (row["seconds"] + (row["evaluation_seconds"] or 0)) * row["ranks"] for row in timed
+    )
+    examples = sum(study.examples(row["steps"]) for row in timed)
+    return Spent(
+        key=study.key,
+        trial_examples=fmean(of_trials),
+        repeat_examples=fmean(of_repeats) if of_repeats else max(of_trials),
+        seconds_per_example=float(seconds / examples) if timed else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepTime:
+    """The step time of one study on a number of ranks."""
+
+    workload: str
+    recipe: str
+    batch_size: int
+    ranks: int
+    seconds: float
+    """Median of the seconds per step, over trials that trained for at least a quarter of the steps
+    of the longest one. The first steps are slow, so shorter trials say little."""
+
+
+def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
+    """The known step times of studies. Other trials may have shared the machine."""
+    # If the batch size grows along a training, its steps differ in size.
+    of_one_size = [study for study in studies if study.batch_schedule is None]
+    return [
+        time for times in run.in_parallel(partial(_step_times, run), of_one_size) for time in times
+    ]
+
+
+def _step_times(run: Run, study: Study) -> list[StepTime]:
+    trials = run.trials(study.key, ["steps", "seconds", "ranks", "width"]).to_pylist()
+    trained = [
+        row
+        for row in trials
+        # The seconds of stacked trials are shares of the stack's time. Those of a program hold its
+        # evaluations, and its first steps may not be timed.
+        if study.program is None
+        and row["steps"]
+        and (row["seconds"] or 0) > 0
+        and (row["width"] or 1) == 1
+    ]
+    found = []
+    for (key, ranks), seconds in run.timed().items():
+        if key == study.key:
+            trained.append({"steps": 1, "seconds": seconds, "ranks": ranks})
+    for ranks in sorted({row["ranks"] for row in trained}):
+        on_ranks = [row for row in trained if row["ranks"] == ranks]
+        longest = max(row["steps"] for row in on_ranks)
+        rates = [row["seconds"] / row["steps"] for row in on_ranks if 4 * row["steps"] >= longest]
+        found.append(StepTime(**asdict(study.key), ranks=ranks, seconds=median(rates)))
+    return found

@@ -42,7 +42,7 @@ from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, ref
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
 from orchestrator.results.store import Run
-from orchestrator.results.tables import REPEAT, as_number
+from orchestrator.results.tables import REPEAT, as_number, numbers
 
 COMPLETE = ("finished", "complete", "completed", "exhausted", "reached", "success", "done", "ok")
 """What sources write of a run that came to its end."""
@@ -126,7 +126,7 @@ class _Runs:
         self._name, self._table = rows.name, rows.table
         run = self._run_of_rows()
         # Without a step, a run is as long as its data are enough for.
-        amount = _floats(self._number(meaning.step or meaning.scale["data"]))
+        amount = numbers(self._number(meaning.step or meaning.scale["data"]))
         order = np.lexsort((amount, run))
         if (order[1:] < order[:-1]).any():
             self._table, run, amount = self._table.take(pa.array(order)), run[order], amount[order]
@@ -245,8 +245,8 @@ class _Runs:
         if meaning.seconds:
             # The time of day, not the time since the start, is a large number from the beginning.
             column = columns.pop("seconds")
-            start = _floats(_one_of_each(column, self._begins, last=False))
-            seconds = _floats(column) - np.where(start > 1e8, start, 0)[run]
+            start = numbers(_one_of_each(column, self._begins, last=False))
+            seconds = numbers(column) - np.where(start > 1e8, start, 0)[run]
         known = pa.array(seconds, mask=~((seconds >= 0) & (seconds <= 1e15)))
         self._table = pa.table({"step": self._step, "seconds": known, **columns})
         self._seconds = self._of_runs("seconds", last=True)
@@ -399,11 +399,6 @@ def _one_of_each(column: pa.ChunkedArray, begins: NDArray[np.int64], *, last: bo
     ends = np.searchsorted(there[:-1], begins)
     places = there[ends[1:] - 1 if last else ends[:-1]]
     return column.take(pa.array(places, mask=ends[1:] == ends[:-1]))
-
-
-def _floats(column: pa.ChunkedArray) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = column.to_numpy()
-    return found
 
 
 def _float(value: Any) -> float:

@@ -31,7 +31,6 @@ MOST_BYTES = 2**33
 """Largest size of a table as a file: 20 times as much as 10 million rows take."""
 
 MOST_BYTES_OF_RUN = 2**30
-"""Largest size of a file of one run."""
 
 MOST_COLUMNS = 1_000
 """Largest number of columns of a table. More than a thousand metrics and settings nobody reads."""

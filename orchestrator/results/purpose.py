@@ -28,7 +28,7 @@ from orchestrator.records import (
     StudyKey,
     unreadable,
 )
-from orchestrator.records.cooldown import Cooldown
+from orchestrator.records.stages import Cooldown
 
 STUDIES = "studies.json"
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from orchestrator.records import STAYS, Goal, Study, Value
-from orchestrator.records.cooldown import TRUNK
 from orchestrator.records.cooling import first_held
+from orchestrator.records.stages import TRUNK
 from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
 from orchestrator.results.store import Run
 from orchestrator.results.tables import numbers
@@ -60,9 +60,8 @@ class Repeats:
 def repeats_of(
     run: Run, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
 ) -> Repeats | None:
-    """The repeats of the best point among those of `trials`, which are in order of rank, at `goal`
-    and up to step `last`. None if there are no repeats, or if one was ended (at another goal)
-    before it could pass this goal."""
+    """The repeats of the best point among those of `trials`, best first, at `goal` and up to step
+    `last`. None if there are none, or if one was ended before it could pass this goal."""
     of_trials = {}
     for trial in trials:
         draws = {}  # None for a repeat that was ended before it could pass the goal

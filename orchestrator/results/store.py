@@ -45,6 +45,9 @@ Answer = TypeVar("Answer")
 
 TIMED = "step_times.json"
 
+FIRST_WITHIN = "answers to `trials` together with `within`"
+"""What a compact run lacks in any case."""
+
 STOP = ".stop"
 """Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
@@ -162,9 +165,8 @@ class Run(Purpose):
             file.touch() if asked else file.unlink(missing_ok=True)
 
     def writer(self) -> int | None:
-        """The process of this machine that writes to this run; None if there is none. Raises
-        `Elsewhere` if the process belongs to another machine, and `BadInput` if it belongs to
-        another user."""
+        """The process of this machine that writes to this run, or None. Raises `Elsewhere` for that
+        of another machine, and `BadInput` for that of another user."""
         return lock.holder(self.place)
 
     @contextmanager
@@ -204,8 +206,7 @@ class Run(Purpose):
         return Run(self.place / "repeats")
 
     def write(self, *group: FinishedTrial) -> None:
-        """Stores finished trials of one study, all or none of them. They are either trials of the
-        search or repeats."""
+        """Stores finished trials of one study, or repeats of them, all or none."""
         trial = group[0].trial
         run = self.repeats if trial.repeat else self
         run._of(trial.study.key).write(*tables_of(group))
@@ -275,16 +276,14 @@ class Run(Purpose):
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
     def put_together(self, key: StudyKey, *, over: bool) -> None:
-        """Merges the separate files of a study's trials into one, and those of its repeats into
-        another, which are much faster to read. Threads of this process may write to the study
-        meanwhile, and others may read it. If the study is `over`, its paused trials become
-        dominated, since they can't win any more."""
+        """Merges the separate files of a study's trials into one, and those of its repeats, which
+        are much faster to read. Threads of this process may write and others may read meanwhile. If
+        the study is `over`, its paused trials become dominated, since they can't win any more."""
         self._of(key).put_together(over=over)
         self.repeats._of(key).put_together(over=False)
 
     def loose(self, key: StudyKey) -> int:
-        """Number of separate files with trials or repeats of a study, apart from those with their
-        measurements."""
+        """Number of separate files with rows of trials or repeats of a study."""
         return self._of(key).separate_count() + self.repeats._of(key).separate_count()
 
     def holds(self, key: StudyKey) -> bool:
@@ -348,4 +347,13 @@ def refuse_branches(run: Run) -> None:
             f"{run.place} holds branches of one training, not the searches of a sweep, so it has "
             f"neither goals nor winners. `orchestrate report {run.place}` shows its answer.",
             code="holds-branches",
+        )
+
+
+def refuse_compact(run: Run, question: str) -> None:
+    """Raises `BadInput` if the run is compact, and so can't answer the question."""
+    if run.is_compact:
+        raise BadInput(
+            f"{run.place} is a compact run and lacks {question}. Ask the run it was exported from.",
+            code="compact-run",
         )

@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 WHOLE_STUDY = "study.parquet"
-"""Name of the file with all trials of a study."""
 
 _ONE_THREAD = Lock()
 """Held while many small files of this machine are read. Nearly all of that time is spent in Python

@@ -80,8 +80,7 @@ columns, and take longer to read."""
 
 
 def tables_of(group: Sequence[FinishedTrial]) -> tuple[pa.Table, pa.Table]:
-    """The rows and the measurements of trials of one study: either trials of the search or
-    repeats."""
+    """The rows and measurements of trials of one study: all of the search, or all repeats."""
     study, repeated = group[0].trial.study, group[0].trial.repeat > 0
     # The ends of cooldowns are measured in another order.
     in_order = [sorted(finished.measurements, key=lambda m: m.step) for finished in group]
@@ -297,18 +296,14 @@ def are_of(
     table: pa.Table, trainings: Collection[Training], *, invert: bool = False
 ) -> NDArray[np.bool_]:
     """Which rows belong to these trainings, or, with `invert`, to others."""
-    asked = [_training_number(*training) for training in trainings]
+    asked = [(trial << 32) + repeat for trial, repeat in trainings]
     return np.isin(_training_numbers(table), asked, invert=invert)
 
 
 def _training_numbers(table: pa.Table) -> NDArray[np.int64]:
     """For each row, one number for its trial and repeat, which sorts by trial first."""
     repeats = numbers(table["repeat"]) if "repeat" in table.column_names else np.int64(0)
-    return np.asarray(_training_number(numbers(table["trial"]).astype(np.int64), repeats))
-
-
-def _training_number(trial: Any, repeat: Any) -> Any:
-    return (trial << 32) + repeat
+    return np.asarray((numbers(table["trial"]).astype(np.int64) << 32) + repeats)
 
 
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:

@@ -1,8 +1,7 @@
 """Decides which points of a search space are trained, in which order, and which trials can no
 longer win. All of it is a pure function of the sweep and of the results of its trials."""
 
-from orchestrator.search.branching import Branching, Judge, Point, branches
-from orchestrator.search.chosen import STOPPED
+from orchestrator.search.branching import Branching, Point
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,
@@ -11,8 +10,8 @@ from orchestrator.search.proposer import (
     grid,
     is_adaptive,
 )
-from orchestrator.search.queue import Director, Queue, Search
-from orchestrator.search.race import Bounds, PackRace, Proposal, Ranking, ending, result_of, tighter
+from orchestrator.search.queue import STOPPED, Director, Queue, Search
+from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of, tighter
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,

@@ -1,5 +1,6 @@
 """Runs Optuna's samplers by generations: a sampler proposes a whole generation of points, and is
-told the values of all of them before it proposes the next one."""
+told the values of all of them before it proposes the next one. Also reads studies of Optuna that
+were made elsewhere."""
 
 from __future__ import annotations
 
@@ -7,16 +8,20 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, TPESampler
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from threadpoolctl import threadpool_limits
 
 from orchestrator.files.own_code import import_own
-from orchestrator.records import BadInput, Choice, Range, Space, Value
+from orchestrator.records import BadInput, Choice, Range, Space, Value, cut, escaped
 from orchestrator.search.space import assemble
 
 _DRAWS = 64
@@ -49,9 +54,8 @@ class Adaptive:
 
     def propose(self, first: int, count: int) -> list[dict[str, Value]]:
         """The next `count` points, which the caller numbers from `first` on. They depend on all
-        results so far. No two of them are equal unless the sampler has no other points. A smaller
-        count gives the first of the same points. The count of the first generation is taken for the
-        size of all generations."""
+        results so far, and are equal only if the sampler has no others. A smaller count gives the
+        first of the same points. The count of the first generation is taken for that of all."""
         assert not self._asked, "the last generation has not been told"
         points: list[dict[str, Value]] = []
         # While trials train, threads that wait for each other make a Gaussian process 10 times
@@ -209,3 +213,39 @@ def _quietly() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+
+
+def trials_in(source: str) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """STUDY/NUMBER of each trial in a storage, sqlite:///FILE or a journal -> its settings, and its
+    rows, of which each has a `step` if the value is an intermediate one."""
+    file = Path(source.removeprefix("sqlite:///"))
+    if not file.is_file():
+        raise BadInput(f"{source} can't be read: there is no file {file}.", code="unreadable")
+    try:
+        storage: Any = (
+            # Otherwise Optuna would make its tables in any file.
+            RDBStorage(f"sqlite:///file:{file.resolve()}?mode=ro&uri=true")
+            if source.startswith("sqlite:")
+            else JournalStorage(JournalFileBackend(source))
+        )
+        studies = {
+            study.study_name: storage.get_all_trials(study._study_id)
+            for study in storage.get_all_studies()
+        }
+    except Exception as error:  # Optuna and the libraries below it raise all kinds of errors
+        reason = escaped(cut(f"{type(error).__name__}: {error}", 300))
+        raise BadInput(
+            f"{source} can't be read as a storage of Optuna: {reason}.", code="unreadable"
+        ) from None
+    return {
+        f"{name}/{trial.number}": (
+            {"state": trial.state.name.lower(), **trial.user_attrs, **trial.params},
+            [
+                {"step": step, "value": value}
+                for step, value in sorted(trial.intermediate_values.items())
+            ]
+            or [{f"value_{n}" if n else "value": v for n, v in enumerate(trial.values or [])}],
+        )
+        for name, trials in studies.items()
+        for trial in trials
+    }

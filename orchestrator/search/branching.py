@@ -20,8 +20,7 @@ from orchestrator.records import (
     Trial,
     derive_seed,
 )
-from orchestrator.search.chosen import Chosen
-from orchestrator.search.queue import Queue
+from orchestrator.search.queue import Chosen, Queue
 from orchestrator.search.race import Bounds
 
 
@@ -55,6 +54,19 @@ class Point:
         """The number of the trial's seed. A seed is an order of examples, the same at each point,
         batch size and learning rate."""
         return trial.index % self.seeds
+
+    def branches(self, study: Study, sweep_seed: int, rates: Set[int], seeds: range) -> list[Trial]:
+        """The trials of a study of the point at these learning rates with these seeds."""
+        return [
+            Trial(
+                study=study,
+                index=rate * self.seeds + seed,
+                seed=derive_seed(sweep_seed, "branch", seed),
+                params=study.search.points[rate],
+            )
+            for rate in sorted(rates)
+            for seed in seeds
+        ]
 
 
 Verdict = TypeVar("Verdict")
@@ -170,8 +182,7 @@ class Branching(Queue, Generic[Verdict]):
 
     @property
     def needed_states(self) -> set[int]:
-        """Steps of the trunk whose states are needed for branches that are not trained yet. The set
-        is empty while the trunk itself is not trained."""
+        """Steps of the trunk, once it is trained, whose states branches still need."""
         if not self.searches[self.trunk.study.key].done:
             return set()
         return {p.point.start_step for p in self._points if not p.done}
@@ -212,21 +223,16 @@ class Branching(Queue, Generic[Verdict]):
             self.searches[study.key].done = True
 
     def _trained(self, progress: _Progress[Verdict], length: int) -> bool:
-        """Whether all branches that are needed have that length: those of the seeds that choose, at
-        all learning rates, and those of the seeds that judge, at the best learning rate. Asks for
-        those that are missing."""
+        """Whether all branches that are needed have that length: those that choose, at all learning
+        rates, and those that judge, at the best. Asks for those that are missing."""
         point = progress.point
-        wanted = {study.key: [*branches(study, self._seed, point)] for study in point.studies}
         best = {study.batch_size: 0 for study in point.studies}
         while True:
             choosing = {
-                key: [
-                    trial
-                    for trial in trials
-                    if point.seed_of(trial) < point.choosing
-                    and point.rate_of(trial) in progress.rates[key]
-                ]
-                for key, trials in wanted.items()
+                study.key: point.branches(
+                    study, self._seed, progress.rates[study.key], range(point.choosing)
+                )
+                for study in point.studies
             }
             if not self._want(point, choosing, length):
                 return False
@@ -235,15 +241,11 @@ class Branching(Queue, Generic[Verdict]):
             best = self._judge.chosen(point, length, self._tried(progress))
             if not progress.further(best):
                 break
+        judges = range(point.choosing, point.seeds)
         judging = {
-            key: choosing[key]
-            + [
-                trial
-                for trial in trials
-                if point.seed_of(trial) >= point.choosing
-                and point.rate_of(trial) == best[key.batch_size]
-            ]
-            for key, trials in wanted.items()
+            study.key: choosing[study.key]
+            + point.branches(study, self._seed, {best[study.batch_size]}, judges)
+            for study in point.studies
         }
         return self._want(point, judging, length)
 
@@ -285,15 +287,3 @@ def _failed(what: str, outcome: Outcome, how: str) -> str:
     lines = (outcome.error or "").strip().splitlines()
     why = f": {lines[-1]}. `orchestrate resume` tries again" if lines else ""
     return f"{what} {how}{why}."
-
-
-def branches(study: Study, seed: int, point: Point) -> Iterator[Trial]:
-    """Yields all trials that a study of branches may have."""
-    for rate, params in enumerate(study.search.points):
-        for number in range(point.seeds):
-            yield Trial(
-                study=study,
-                index=rate * point.seeds + number,
-                seed=derive_seed(seed, "branch", number),
-                params=params,
-            )

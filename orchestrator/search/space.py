@@ -26,7 +26,6 @@ from orchestrator.records import (
 from orchestrator.records.scaling_rules import NUMBERS
 
 Entry = Range | Choice | ScalingRule | Value
-"""The entry of a metaparameter in a search space."""
 
 MOST_OPTIONS = 100
 """Largest number of options of a choice. Each option is tried out before a sweep starts."""

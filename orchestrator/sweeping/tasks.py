@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.files.places import Place
-from orchestrator.planning.programs import devices_of
 from orchestrator.planning.sweep import Resources
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import Commission, log_name, train_programs, unshared_folder
@@ -76,7 +75,7 @@ class Tasks:
 
     def devices(self, study: Study) -> Devices:
         """What a program may use on this machine."""
-        return devices_of(study, self.resources, self.hang_seconds)
+        return self.resources.devices(study, self.hang_seconds)
 
     def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
         """The trials of a pack. Ranks other than the first need no race."""

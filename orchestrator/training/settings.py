@@ -28,7 +28,6 @@ GENERAL: dict[str, str] = {
     "warmup_steps": "length of the warmup in steps [0]",
     "warmup_epochs": "length of the warmup in epochs",
     "warmup_fraction": "length of the warmup as a share of the budget",
-    "warmup_shape": "linear (default) or cosine",
     "layerwise_ratio": "layer-wise rates for sgd, momentum, nesterov, adagrad, rmsprop or adam: "
     "gradient (as in LARS) or update (as in LAMB)",
     "layerwise_trust": "factor on each layer-wise ratio [1]",

@@ -1,0 +1,283 @@
+"""Exports runs: in the layout of the published measurements of Shallue et al., or in compact form,
+small enough to be kept in a repository.
+
+A compact run holds all measurements of the best trials of each goal, and of repeats. Of every other
+trial it holds only those that an answer needs: the steps to each goal, the best values and the
+state at the end.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from orchestrator.files.places import new_folder, pack
+from orchestrator.records import DESIGN_NAMES, BadInput, Choice, Goal, Range, Space, Status, Study
+from orchestrator.results.archive import in_parallel
+from orchestrator.results.archive_documents import OURS, SCALES
+from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
+from orchestrator.results.curve_files import write_curve
+from orchestrator.results.frontier import frontier_of
+from orchestrator.results.frontier_files import write_frontier
+from orchestrator.results.store import Run, confirmation_of, holds_branches, refuse_compact
+from orchestrator.results.tables import is_metric, numbers, of_trial
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of studies that are done and the total."""
+
+STATUS_OUT: dict[Status, str] = {
+    "reached": "COMPLETE",
+    "exhausted": "COMPLETE",
+    "diverged": "INFEASIBLE",
+    "dominated": "INCOMPLETE",
+    "paused": "INCOMPLETE",
+    "failed": "INCOMPLETE",
+}
+
+COPIED = (
+    "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
+)  # fmt: skip
+"""The files that are copied as they are, if they are there."""
+
+Places = NDArray[np.intp]
+"""Places of rows in a table of measurements."""
+
+
+def export_archive(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+    """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
+    winners are left out, because the layout has no place for them."""
+    refuse_compact(run, "the measurements that this layout is for")
+    studies: dict[Path, Study] = {}
+    for study in run.studies():
+        folder = Path(*map(_part, [*_folders_of(study), study.recipe, str(study.batch_size)]))
+        if (other := studies.setdefault(folder, study)) is not study:
+            raise BadInput(
+                f"{other.key} and {study.key} would both be written to {folder}. Rename a recipe "
+                f"or workload of the run.",
+                code="given-twice",
+            )
+    with new_folder(target) as unfinished:
+        jobs = [
+            (run, study, place, unfinished / folder)
+            for place, (folder, study) in enumerate(studies.items(), start=1)
+        ]
+        for done, _ in enumerate(in_parallel(_write_archived, jobs), start=1):
+            progress(done, len(jobs))
+
+
+def _folders_of(study: Study) -> list[str]:
+    parts = [part for part in study.workload.split("/") if part]
+    return parts if len(parts) > 1 else ["own", *parts]
+
+
+def _write_archived(job: tuple[Run, Study, int, Path]) -> None:
+    run, study, place, folder = job
+    folder.mkdir(parents=True)
+    workload = _folders_of(study)
+    trials, measurements = run.trials(study.key), run.measurements(study.key)
+    document = {
+        "batch_size": study.batch_size,
+        "dataset": "/".join(workload[:-1]),
+        "model": workload[-1],
+        "optimizer": study.optimizer,
+        "early_stopping": study.stop_at_goal,
+        "train_steps": study.budget_steps,
+        "parameter_configs": _parameter_configs(study.space),
+    }
+    foreign = "archive_status" in trials.column_names
+    if not foreign:
+        document[OURS] = {"place": place, **asdict(replace(study, repeats=0))}
+    (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
+    columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
+    for row in trials.to_pylist():
+        own = f"{folder}/{row['trial']}"
+        os.mkdir(own)
+        params = json.loads(row["params"])
+        status = row.pop("archive_status", None) or STATUS_OUT[row["status"]]
+        metadata = {
+            "trial_id": row["trial"],
+            "status": status,
+            "steps": row["steps"],
+            "parameters": params,
+            **({} if foreign else {OURS: {**row, "params": params}}),
+        }
+        with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
+            file.write(json.dumps(metadata, indent=1))
+        curve = of_trial(measurements, row["trial"])
+        write_curve(f"{own}/measurements.csv", curve.select(columns))
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path, which can't lead to another folder."""
+    quoted = quote(name, safe="")
+    return quoted.replace(".", "%2E") if not quoted.strip(".") else quoted
+
+
+def _parameter_configs(space: Space) -> dict[str, Any]:
+    scales = {ours: theirs for theirs, ours in SCALES.items()}
+    configs: dict[str, Any] = {}
+    for name, entry in space.items():
+        if isinstance(entry, Range):
+            configs[name] = {
+                "type": "INTEGER" if entry.integer else "DOUBLE",
+                "scale": scales[entry.scale],
+                "min_value": entry.low,
+                "max_value": entry.high,
+            }
+        else:
+            options = entry.options if isinstance(entry, Choice) else (entry,)
+            configs[name] = {"type": "DISCRETE", "feasible_points": list(options)}
+    return configs
+
+
+def export_compact(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+    """Writes `run` in compact form to the folder `target`, or to one file if `target` ends with
+    .zip. It must not exist yet. A run of branches keeps all its measurements, since its verdicts
+    compare whole curves."""
+    if run.imported:
+        raise BadInput(
+            f"{run.place} was imported from an archive, which has no compact form.",
+            code="imported-run",
+        )
+    with new_folder(target) as unfinished:
+        _copy(run, Run(unfinished), progress)
+        if (confirmation := confirmation_of(run)).exists:
+            _copy(confirmation, confirmation_of(Run(unfinished)), progress)
+        if target.suffix == ".zip":
+            pack(unfinished)
+
+
+def _copy(run: Run, copy: Run, progress: Progress) -> None:
+    machines = _machines(run)
+    jobs = [(run, study, copy, machines) for study in run.studies()]
+    for done, _ in enumerate(in_parallel(_write_compact, jobs), start=1):
+        progress(done, len(jobs))
+    copy.copy_purpose(run, compact=not holds_branches(run))
+    copy.write_sweep_file()
+    for name in COPIED:
+        if (run.place / name).is_file():
+            (copy.place / name).write((run.place / name).read())
+    if not holds_branches(run):
+        write_frontier(copy, frontier_of(copy))
+
+
+def _machines(run: Run) -> dict[str, str]:
+    """Maps each machine that trained to a name that tells nothing of it."""
+    columns = [
+        of.trials(study.key, {"where"})["where"].to_pylist()
+        for study in run.studies()
+        for of in (run, run.repeats)
+    ]
+    names = {where.rpartition(":")[0] for where in itertools.chain(*columns) if where}
+    return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
+
+
+def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
+    run, study, copy, machines = job
+    for of, to in ((run, copy), (run.repeats, copy.repeats)):
+        trials, measurements = of.trials(study.key), of.measurements(study.key)
+        if not len(trials):
+            continue
+        if of is run and not holds_branches(run):
+            kept = _needed(study, trials, measurements)
+        else:
+            kept = np.full(len(measurements), True)
+        table = measurements.filter(pa.array(kept))
+        # Metrics are in the order of their names, however the files of trials were merged.
+        names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
+        rows = _without_places(trials, machines)
+        to.write_study(study.key, rows, table.select(names), smallest=True)
+
+
+def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
+    """The rows of trials without names of machines, and with the last line of each error only,
+    since the lines above name folders."""
+
+    parts = [where and where.rpartition(":") for where in trials["where"].to_pylist()]
+    changed = {
+        "where": [part and f"{machines[part[0]]}:{part[2]}" for part in parts],
+        "error": [
+            error and error.strip().splitlines()[-1] for error in trials["error"].to_pylist()
+        ],
+    }
+    for name, values in changed.items():
+        place = trials.column_names.index(name)
+        trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
+    return trials
+
+
+def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[np.bool_]:
+    """Which measurements of a study's trials a compact run holds."""
+    trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
+    # A sampler was told whole curves, and is told them again when the run goes on.
+    sampled = study.search.algorithm not in (*DESIGN_NAMES, "grid", "points")
+    if sampled or study.is_one_point or not len(trial):
+        return np.full(len(trial), True)
+    found = np.full(len(trial), False)
+    counted = Counted(study, trials)
+    last = np.append(np.flatnonzero(np.diff(trial)), len(trial) - 1)
+    found[last] = True
+    # If the budget is raised, a trial that spent it goes back to the measurement before.
+    found[_before(trial, last[step[last] == study.budget_steps])] = True
+    for goal in study.goals:
+        if goal.metric not in measurements.column_names:
+            continue
+        value = numbers(measurements[goal.metric])
+        passed = np.flatnonzero(past(goal, value))
+        # Runs of measurements that pass are as long as they were, and end where they ended.
+        needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
+        found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
+        if goal.holds:
+            found[np.minimum(passed + 1, len(trial) - 1)] = True
+        best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
+        found |= np.isin(trial, [index for _, index in best])
+        found[_improvements(counted, goal, (trial, step, value))] = True
+        measured = numbers(measurements[goal.metric].is_valid().cast(pa.int8()))
+        found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
+    for name in measurements.column_names:
+        if is_metric(name):
+            for places in _extremes(trial, numbers(measurements[name])):
+                found[places] = True
+    return found
+
+
+def _first_of_each(trial: NDArray[np.int32], places: Places) -> Places:
+    """The first of the `places` of each trial."""
+    return places[np.unique(trial[places], return_index=True)[1]]
+
+
+def _before(trial: NDArray[np.int32], places: Places) -> Places:
+    """The places before `places` that belong to the same trial."""
+    later = places[places > 0]
+    before: Places = later[trial[later - 1] == trial[later]] - 1
+    return before
+
+
+def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Places:
+    """Measurements that improve the study's best value, in order of step, for any budget."""
+    trial, step, value = measured_at
+    usable = np.flatnonzero(np.isin(trial, [*counted.places]) & np.isfinite(value))
+    lower = value if goal.direction == "<" else -value
+    ordered = usable[np.lexsort((trial[usable], lower[usable], step[usable]))]
+    best = np.minimum.accumulate(lower[ordered])
+    return ordered[np.diff(best, prepend=np.inf) < 0]
+
+
+def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Places]:
+    """Each trial's first measurement with its lowest value, then those with its highest value."""
+    starts = np.flatnonzero(np.diff(trial, prepend=-1))
+    lengths = np.diff(starts, append=len(trial))
+    for sign in (1, -1):
+        lower = np.where(np.isfinite(value), sign * value, np.inf)
+        lowest = np.repeat(np.minimum.reduceat(lower, starts), lengths)
+        yield _first_of_each(trial, np.flatnonzero(np.isfinite(value) & (lower == lowest)))
