@@ -44,7 +44,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def _report_of(name: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        page = orchestrator.open_run(ROOT / "atlas" / "runs" / f"{name}.zip").report(f"{folder}/report.html")
+        run = orchestrator.open_run(ROOT / "atlas" / "runs" / f"{name}.zip")
+        page = run.report(f"{folder}/report.html")
         return Path(page).read_text(encoding="utf-8")
 
 
