@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 
 from orchestrator.analysis import (
+    Scaling,
     batch_sizes_of,
     cooled_sentences,
     curves_of,
@@ -16,6 +18,7 @@ from orchestrator.analysis import (
     growing_sentence,
     holding_in_words,
     holdings,
+    in_words,
     listed,
     on_medians,
     rule_costs,
@@ -33,16 +36,16 @@ Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""
 
 POINT = "Metaparameters"
-DROPPED = ("Examples", "±", "Trial", POINT)
-"""The columns that the frontier leaves out on a narrow terminal, the first to be dropped first."""
+DROPPED = ("Examples", "±", "At step", "Trial", POINT)
+"""The columns that tables leave out on a narrow terminal, the first to be dropped first."""
+
+MOST_CURVES = 8
+"""Largest number of curves whose answers stand above the frontier."""
 
 
-def frontier_table(
-    rows: Sequence[FrontierRow], searched: Searched, without: Collection[str] = ()
-) -> Table:
-    """The frontier as a table, with those metaparameters that were searched, wrapped between words.
-    A workload and goal that all rows share are in the title."""
-    cells = [
+def _frontier_cells(rows: Sequence[FrontierRow], searched: Searched) -> list[dict[str, str]]:
+    """The frontier, with those metaparameters that were searched."""
+    return [
         {
             "Workload": row.workload,
             "Goal": row.goal,
@@ -51,14 +54,54 @@ def frontier_table(
         }
         for row in rows
     ]
-    table = table_of(
-        [{name: text for name, text in row.items() if name not in without} for row in cells],
-        numbers=("Batch size", "Steps", "±", "Median", "Examples", "Trial"),
-        shared={"Workload": "{}", "Goal": "until {}"},
-    )
-    for column in table.columns:
-        column.no_wrap = column.header != POINT
-    return table
+
+
+def _print_fitting(
+    rows: Sequence[Mapping[str, str]], numbers: Collection[str], shared: Mapping[str, str]
+) -> None:
+    """Prints a table in which only metaparameters are wrapped, between words. Leaves out columns
+    for which there is no room."""
+    out, gone = _out(), list[str]()
+    unbounded = out.options.update(width=10_000)
+    while True:
+        cells = [{name: text for name, text in row.items() if name not in gone} for row in rows]
+        table = table_of(cells, numbers=numbers, shared=shared)
+        for column in table.columns:
+            column.no_wrap = column.header != POINT
+        left = [name for name in DROPPED if cells and name in cells[0]]
+        if not left or out.measure(table, options=unbounded).minimum <= out.width:
+            break
+        gone.append(left[0])
+    out.print(table)
+    if gone:
+        out.print(f"No room for: {', '.join(gone)}. --json prints them.")
+
+
+def answer_table(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> Table:
+    """The numbers of the answer of each curve."""
+    held = {one.first.names: one.held for one in holdings(rows, found)}
+    cells = [
+        {
+            "Workload": one.workload,
+            "Goal": one.goal,
+            "Recipe": one.recipe,
+            "+20 % examples at": _fifth_more(one),
+            "Useful until": ""
+            if (useful := one.max_useful_batch_size) is None
+            else in_words(useful),
+            "B_crit": "" if (b_crit := one.critical_batch_size) is None else in_words(b_crit),
+            "+20 % if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
+        }
+        for one in found[:MOST_CURVES]
+    ]
+    return table_of(cells, shared={"Workload": "{}", "Goal": "until {}"})
+
+
+def _fifth_more(scaling: Scaling) -> str:
+    fifth, bound = scaling.critical_by_examples, scaling.critical_by_examples_is
+    if fifth is None or bound.startswith("below"):
+        return scaling.verdict if fifth is None else bound
+    return in_words(fifth) + " or less" * (bound == "at most")
 
 
 def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
@@ -96,13 +139,17 @@ def leaders_table(rows: Sequence[FrontierRow]) -> Table:
     return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
 
 
-def best_table(rows: Sequence[BestRow]) -> Table:
-    """The best value of each study, as a table."""
-    cells = []
+def print_best(rows: Sequence[BestRow]) -> None:
+    """Prints the best value of each study, and what is to be said of several below."""
+    cells, notes = [], dict[str, list[str]]()
     for row in rows:
-        notes = [] if row.trained_enough else ["no trial was trained that long"]
+        if not row.trained_enough:
+            notes.setdefault("No trial was trained that long", []).append(
+                f"{row.recipe} at {row.batch_size:,}"
+            )
         if row.censored:
-            notes.append("trials that ended early could have come to a better value")
+            told = "Trials that ended early could have come to a better value"
+            notes.setdefault(told, []).append(f"{row.recipe} at {row.batch_size:,}")
         of_row = {
             "Workload": row.workload,
             "Recipe": row.recipe,
@@ -112,10 +159,12 @@ def best_table(rows: Sequence[BestRow]) -> Table:
             "At step": "" if row.step is None else f"{row.step:,}",
             "Trial": "" if row.trial is None else str(row.trial),
             POINT: _point(row.params),
-            "Notes": "; ".join(notes),
         }
         cells.append(of_row)
-    return table_of(cells, numbers=("Batch size", "Within", "Best", "At step", "Trial"))
+    numbers = ("Batch size", "Within", "Best", "At step", "Trial")
+    _print_fitting(cells, numbers=numbers, shared={"Workload": "{}", "Within": "within {}"})
+    for note, studies in notes.items():
+        answer(f"{note}: {listed(studies, 3)}.")
 
 
 def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
@@ -153,38 +202,39 @@ def print_table(table: Table) -> None:
 
 def _out() -> PlainConsole:
     out = PlainConsole()
-    return out if out.is_terminal else PlainConsole(width=240)
+    return out if out.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=240)
 
 
 def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
-    out, dropped = _out(), 0
-    found = {study.key: searched(study.space) for study in run.studies()}
-    unbounded = out.options.update(width=10_000)
-    table = frontier_table(rows, found)
-    while dropped < len(DROPPED) and out.measure(table, options=unbounded).minimum > out.width:
-        dropped += 1
-        table = frontier_table(rows, found, without=DROPPED[:dropped])
-    out.print(table)
+    out, found = _out(), list[Scaling]()
+    answers: list[str] = []
+    try:
+        found, answers = scalings(rows), answers_in_words(rows)
+        out.print(answer_table(found, rows))
+    except Exception as error:  # what was measured is printed, whatever is said about it
+        say(mistake("What the curves say", error))
+    if (more := len(found) - MOST_CURVES) > 0:
+        out.print(f"... and {more} more curves, below.")
+    print()
+    known = {study.key: searched(study.space) for study in run.studies()}
+    _print_fitting(
+        _frontier_cells(rows, known),
+        numbers=("Batch size", "Steps", "±", "Median", "Examples", "Trial"),
+        shared={"Workload": "{}", "Goal": "until {}"},
+    )
     for said in filter(None, [on_medians(rows), unknown_of(run)]):
         out.print(said)
-    if dropped:
-        out.print(f"No room for: {', '.join(DROPPED[:dropped])}. --json prints them.")
     several = len({row.workload for row in rows}) > 1
     for row in rows:
         if remarks := row.remarks():
             where = f"{row.workload}, " * several
             out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
-    try:
-        answers = answers_in_words(rows)
-    except Exception as error:  # what was measured is printed, whatever is said about it
-        say(mistake("What the curves say", error))
-    else:
-        for line in answers:
-            out.print(line)
+    for line in answers:
+        out.print(line)
 
 
 def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:

@@ -152,9 +152,9 @@ def best(
     elif as_csv:
         print(best_to_csv(rows), end="")
     else:
-        from orchestrator.cli.answers import best_table, print_table
+        from orchestrator.cli.answers import print_best
 
-        print_table(best_table(rows))
+        print_best(rows)
 
 
 def logs(
