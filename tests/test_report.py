@@ -35,12 +35,11 @@ from orchestrator.report import Panel, Settings, Source, gathering, panels_of, w
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Tried
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import write_report
 from orchestrator.report.panel import panel_section
-from orchestrator.report.trial_table import outcomes
-from orchestrator.report.trials import tried_of
+from orchestrator.report.style import Drawing
+from orchestrator.report.trials import outcomes, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.cli.advising import Suggestion
-    from orchestrator.report.drawing import Drawing
+    from orchestrator.report.style import Drawing
     from orchestrator.sweeping.branch_answer import Answer
 
 

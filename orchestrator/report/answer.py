@@ -22,10 +22,10 @@ from orchestrator.analysis.words import (
 )
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
 from orchestrator.report.style import (
     COLOURS,
+    Drawing,
     add_line,
     guide,
     log2_axis,

@@ -17,10 +17,10 @@ from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.records import Measurement, Study
 from orchestrator.report.content import grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.style import (
     COLOURS,
     SYMBOLS,
+    Drawing,
     evenly,
     guide,
     log2_axis,

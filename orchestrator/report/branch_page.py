@@ -26,8 +26,7 @@ from orchestrator.report.branch_content import (
     marks_of,
     trunk_and_branches,
 )
-from orchestrator.report.page import Figures, Images, page_of
-from orchestrator.report.runs import provenance_of
+from orchestrator.report.page import Figures, Images, page_of, provenance_of
 from orchestrator.report.sections import (
     Show,
     bullets,

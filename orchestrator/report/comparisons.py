@@ -10,9 +10,8 @@ from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, fold, lead
-from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, styled
+from orchestrator.report.style import Drawing, add_line, guide, log2_axis, mark, of_size, styled
 from orchestrator.results import FrontierRow
 
 

@@ -9,9 +9,16 @@ from typing import Any
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_time
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, in_devices, lead, table
-from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled
+from orchestrator.report.style import (
+    Drawing,
+    add_line,
+    log2_axis,
+    log10_axis,
+    mark,
+    of_size,
+    styled,
+)
 
 BY_STEP_TIMES = (
     "We compare every batch size on every number of devices on which steps were timed. "

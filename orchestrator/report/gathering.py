@@ -19,8 +19,7 @@ from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
-from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
-from orchestrator.report.trials import tried_of
+from orchestrator.report.trials import MOST_LISTED, Tables, listed_of, outcomes, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,

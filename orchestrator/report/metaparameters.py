@@ -9,10 +9,10 @@ from typing import Any
 from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, lead
 from orchestrator.report.style import (
     GUIDE,
+    Drawing,
     exact,
     legend_once,
     log2_axis,
@@ -23,7 +23,7 @@ from orchestrator.report.style import (
     styled,
     value_axis,
 )
-from orchestrator.report.trial_table import Tables
+from orchestrator.report.trials import Tables
 
 MOST_PANELS = 24
 """The most metaparameters in the figure."""

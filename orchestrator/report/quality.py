@@ -8,9 +8,9 @@ from html import escape
 from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Held, Largeness
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import (
+    Drawing,
     add_line,
     guide,
     log2_axis,

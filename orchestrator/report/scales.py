@@ -8,9 +8,9 @@ from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, sca
 from orchestrator.analysis.best_batch import HEADS, rows_of
 from orchestrator.records import ENOUGH_SIZES, BadInput
 from orchestrator.report.content import grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, fold, table
 from orchestrator.report.style import (
+    Drawing,
     add_line,
     evenly,
     guide,

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from orchestrator.records import BadInput, Value, mistake
-from orchestrator.report.drawing import Drawing
+from orchestrator.report.style import Drawing
 
 logger = logging.getLogger(__name__)
 
