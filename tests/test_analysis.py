@@ -19,14 +19,12 @@ from orchestrator.analysis import (
     devices_of,
     doubts_about,
     in_words,
-    relative,
-    shared_size,
     tuned,
 )
-from orchestrator.analysis.comparisons import groups_of
 from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import FrontierRow, StepTime, column_of
 
 SIZES = [2**k for k in range(11)]

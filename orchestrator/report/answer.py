@@ -26,13 +26,11 @@ from orchestrator.report.sections import Show, bullets, cards, in_devices, lead,
 from orchestrator.report.style import (
     COLOURS,
     Drawing,
-    add_line,
     guide,
     log2_axis,
     mark,
     of_size,
     safe,
-    styled,
     whiskers,
 )
 from orchestrator.results import FrontierRow
@@ -275,9 +273,9 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         at = [(n, points[n].steps, _describe(name, points[n])) if n in points else (n, None, "")
               for n in sizes]  # fmt: skip
         spread_of = whiskers([intervals.get(size) for size in sizes], thickness=1)
-        add_line(figure, name, at, mark(number), error_y=spread_of)
-    styled(figure, "Batch size", "Steps to goal")
-    figure.x_axes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
+        figure.line(name, at, mark(number), error_y=spread_of)
+    figure.styled("Batch size", "Steps to goal")
+    figure.log2("x", (row.batch_size for rows in curves.values() for row in rows))
     axis = log2_axis(seen)
     figure.y_axes(**axis)
     missing = [_missing(n, name, rows, 10 ** axis["range"][1]) for n, (name, rows) in

@@ -23,13 +23,10 @@ from orchestrator.report.style import (
     Drawing,
     evenly,
     guide,
-    log2_axis,
-    log10_axis,
     of_size,
     rounded,
     safe,
     shades,
-    styled,
     whiskers,
 )
 from orchestrator.results import Run
@@ -261,9 +258,9 @@ def batch_sizes_along(
         apart = (until / first) ** (APART * (number - 1))
         look = {"color": colours[number], "symbol": SYMBOLS[number]}
         figure.add(*_marks(name, several, apart, look, edges))
-    styled(figure, "Examples seen", "Batch size", height=520)
-    figure.x_axes(**log10_axis([first, until]))
-    figure.y_axes(**log2_axis(edges))
+    figure.styled("Examples seen", "Batch size", height=520)
+    figure.log10("x", [first, until])
+    figure.log2("y", edges)
     return figure
 
 
@@ -357,10 +354,10 @@ def trunk_and_branches(
         hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
         x, y = ([at[axis] for at in some] for axis in (0, 1))
         figure.add({"x": x, "y": y, "name": name, "hovertemplate": hover, **look})
-    styled(figure, "Examples seen", safe(metric))
+    figure.styled("Examples seen", safe(metric))
     values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
     seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
-    figure.x_axes(**log10_axis(seen))
+    figure.log10("x", seen)
     if values and min(values) > 0 and max(values) > 10 * min(values):
-        figure.y_axes(**log10_axis(values))
+        figure.log10("y", values)
     return figure

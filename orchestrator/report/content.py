@@ -12,9 +12,8 @@ from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, co
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import Gap, Largeness, gaps
-from orchestrator.analysis.rule_costs import RuleCost
 from orchestrator.analysis.scaling import Scaling, scalings
-from orchestrator.analysis.tuned import OptionPoint
+from orchestrator.analysis.tuned import OptionPoint, RuleCost
 from orchestrator.analysis.words import in_count
 from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow, FrontierRow

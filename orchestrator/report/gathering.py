@@ -13,7 +13,7 @@ from orchestrator.analysis.cost import devices_of, doubts_about
 from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.quality import Largeness, largeness
-from orchestrator.analysis.rule_costs import rule_costs
+from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of

@@ -10,19 +10,7 @@ from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead
-from orchestrator.report.style import (
-    GUIDE,
-    Drawing,
-    exact,
-    legend_once,
-    log2_axis,
-    log10_axis,
-    mark,
-    of_size,
-    safe,
-    styled,
-    value_axis,
-)
+from orchestrator.report.style import GUIDE, Drawing, exact, mark, of_size, safe, value_axis
 from orchestrator.report.trials import Tables
 
 MOST_PANELS = 24
@@ -141,17 +129,17 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
     gaps = (0.24 / across, 0.32 / down)
     figure = Drawing([safe(name) for name in found], columns=across, gaps=gaps)
     height = 110 + PANEL_HEIGHT * down
-    styled(figure, "", "", height=height)
+    figure.styled("", "", height=height)
     figure.style(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
     for number, curves in enumerate(found.values()):
         figure.add(*_rules(curves[0]), panel=number)
         figure.add(*(_best(one, recipes.index(one.recipe)) for one in curves), panel=number)
         points = [point for curve in curves for point in curve.points]
-        figure.x_axes(number, **log2_axis((size for size, _ in points), most=5))
-        figure.y_axes(number, **log10_axis([value for _, value in points], most=6))
+        figure.log2("x", (size for size, _ in points), most=5, panel=number)
+        figure.log10("y", [value for _, value in points], most=6, panel=number)
         if number >= len(found) - across:
             figure.x_axes(number, title={"text": "Batch size"})
-    legend_once(figure.data)
+    figure.legend_once()
     return figure
 
 
@@ -195,11 +183,11 @@ def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
                 "y": [getattr(point, what) for point in there],
                 "name": f"{safe(name)} = {exact(option)}", **mark(number),
             }, panel=panel)  # fmt: skip
-    legend_once(figure.data)
-    styled(figure, "Batch size", "")
+    figure.legend_once()
+    figure.styled("Batch size", "")
     figure.style(margin={"t": 60}, legend={"y": 1.1})
-    figure.x_axes(**log2_axis(point.batch_size for point in points))
-    figure.y_axes(0, **log2_axis(p.steps for p in points if p.steps is not None))
+    figure.log2("x", (point.batch_size for point in points))
+    figure.log2("y", (p.steps for p in points if p.steps is not None), panel=0)
     values = [point.best for point in points if point.best is not None]
     figure.y_axes(1, **value_axis(values, goal))
     return figure

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis.comparisons import compared_with, fewest_steps
 from orchestrator.analysis.errors import BestOf
 from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import beside_minima, trained_points
-from orchestrator.analysis.rule_costs import tables_of_rules
-from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE, Scaling
+from orchestrator.analysis.scaling import (
+    PERFECT_TOLERANCE,
+    USEFUL_TOLERANCE,
+    Scaling,
+    compared_with,
+    fewest_steps,
+)
+from orchestrator.analysis.tuned import tables_of_rules
 from orchestrator.analysis.words import (
     compared_in_words,
     errors_in_words,
@@ -21,15 +26,7 @@ from orchestrator.records import HELD_FOR, STAYS
 from orchestrator.report.answer import MOST_SENTENCES, listed, sentences, steps_to_goal
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead, table
-from orchestrator.report.style import (
-    Drawing,
-    add_line,
-    log2_axis,
-    log10_axis,
-    of_size,
-    shaded,
-    styled,
-)
+from orchestrator.report.style import Drawing, of_size, shaded
 from orchestrator.results import FrontierRow
 
 HEADS = (
@@ -206,10 +203,10 @@ def _best_of(sizes: Sequence[BestOf]) -> Drawing:
             for n, steps in medians[batch_size]
         ]
         look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
-        add_line(figure, f"{batch_size:,}", at, look, mode="lines")
-    styled(figure, "Trials", "Fewest steps to goal, median", legend="batch size")
-    figure.x_axes(**log2_axis(x for trace in figure.data for x in trace["x"]))
-    figure.y_axes(**log10_axis(y for trace in figure.data for y in trace["y"]))
+        figure.line(f"{batch_size:,}", at, look, mode="lines")
+    figure.styled("Trials", "Fewest steps to goal, median", legend="batch size")
+    figure.log2("x", (x for trace in figure.data for x in trace["x"]))
+    figure.log10("y", (y for trace in figure.data for y in trace["y"]))
     return figure
 
 

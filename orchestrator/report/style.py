@@ -62,8 +62,58 @@ class Drawing:
         x, y = _names(panel)
         self.data += [{"type": "scatter", "xaxis": x, "yaxis": y, **trace} for trace in traces]
 
+    def line(
+        self,
+        name: str,
+        points: Iterable[tuple[Any, Any, str]],
+        look: Mapping[str, Any],
+        mode: str = "lines+markers",
+        panel: int = 0,
+        **more: Any,
+    ) -> None:
+        """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
+        points = list(points)
+        x, y, text = ([point[place] for point in points] for place in range(3))
+        told = {"name": safe(name), "mode": mode, "hovertext": text, "hoverinfo": "text"}
+        self.add({"x": x, "y": y, **told, **look, **more}, panel=panel)
+
     def style(self, **look: Any) -> None:
         _update(self.layout, look)
+
+    def styled(self, x_title: str, y_title: str, *, height: int = 460, legend: str = "") -> None:
+        """The style of all figures, and titles of the axes."""
+        self.style(template=_TEMPLATE, height=height)
+        if legend:
+            self.style(legend={"title": {"text": f"{legend} "}})
+        if x_title:
+            self.x_axes(title={"text": x_title})
+        if y_title:
+            self.y_axes(title={"text": y_title})
+
+    def log2(
+        self, letter: str, values: Iterable[float], most: int = 9, panel: int | None = None
+    ) -> None:
+        """Gives axes ticks at powers of two, at most about `most` of them."""
+        self._look(letter, panel, log2_axis(values, most))
+
+    def log10(
+        self, letter: str, values: Iterable[float], most: int = 8, panel: int | None = None
+    ) -> None:
+        """Gives axes ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
+        self._look(letter, panel, log10_axis(values, most))
+
+    def _look(self, letter: str, panel: int | None, look: Mapping[str, Any]) -> None:
+        for axis in self.axes(letter, panel):
+            _update(axis, look)
+
+    def legend_once(self) -> None:
+        """Keeps one legend entry for each group of traces: the entry of the first trace that has
+        points, because a trace without points shows none."""
+        seen: set[str] = set()
+        for trace in self.data:
+            trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
+            if trace["showlegend"]:
+                seen.add(trace["legendgroup"])
 
     def axes(self, letter: str, panel: int | None = None) -> Iterator[dict[str, Any]]:
         """The horizontal ("x") or vertical ("y") axes of all panels, or that of one."""
@@ -73,12 +123,10 @@ class Drawing:
                 yield axis
 
     def x_axes(self, panel: int | None = None, **look: Any) -> None:
-        for axis in self.axes("x", panel):
-            _update(axis, look)
+        self._look("x", panel, look)
 
     def y_axes(self, panel: int | None = None, **look: Any) -> None:
-        for axis in self.axes("y", panel):
-            _update(axis, look)
+        self._look("y", panel, look)
 
     def to_json(self) -> str:
         """What is no number becomes a gap."""
@@ -142,32 +190,6 @@ def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
     return [*zip(ordered, shades(len(ordered)), strict=True)]
 
 
-def add_line(
-    figure: Drawing,
-    name: str,
-    points: Iterable[tuple[Any, Any, str]],
-    look: Mapping[str, Any],
-    mode: str = "lines+markers",
-    panel: int = 0,
-    **more: Any,
-) -> None:
-    """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
-    points = list(points)
-    figure.add(
-        {
-            "x": [x for x, _, _ in points],
-            "y": [y for _, y, _ in points],
-            "name": safe(name),
-            "mode": mode,
-            "hovertext": [text for _, _, text in points],
-            "hoverinfo": "text",
-            **look,
-            **more,
-        },
-        panel=panel,
-    )
-
-
 def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, object]:
     """Intervals about values; one without an end is drawn up to a factor of 1000."""
     up, down = [], []
@@ -207,31 +229,7 @@ _TEMPLATE = {
 """Smaller than plotly's own template, and quicker than styling each of a dozen axes."""
 
 
-def styled(
-    figure: Drawing, x_title: str, y_title: str, *, height: int = 460, legend: str = ""
-) -> Drawing:
-    figure.style(template=_TEMPLATE, height=height)
-    if legend:
-        figure.style(legend={"title": {"text": f"{legend} "}})
-    if x_title:
-        figure.x_axes(title={"text": x_title})
-    if y_title:
-        figure.y_axes(title={"text": y_title})
-    return figure
-
-
-def legend_once(traces: Sequence[Trace]) -> None:
-    """Keeps one legend entry for each group of traces: the entry of the first trace that has
-    points, because a trace without points shows none."""
-    seen: set[str] = set()
-    for trace in traces:
-        trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
-        if trace["showlegend"]:
-            seen.add(trace["legendgroup"])
-
-
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
-    """A logarithmic axis with ticks at powers of two, at most about `most` of them."""
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     stride = max(1, math.ceil((last - first) / most))
@@ -247,7 +245,6 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)

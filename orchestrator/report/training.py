@@ -18,14 +18,11 @@ from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
     MOST_CURVES,
     Drawing,
-    add_line,
     guide,
-    log10_axis,
     of_size,
     rounded,
     safe,
     shaded,
-    styled,
     value_axis,
     whiskers,
 )
@@ -127,8 +124,8 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
             })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
     figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    styled(figure, "Step", safe(goal.metric), legend="batch size")
-    figure.x_axes(**log10_axis(steps))
+    figure.styled("Step", safe(goal.metric), legend="batch size")
+    figure.log10("x", steps)
     values = [value for curve in curves for value in curve.values]
     figure.y_axes(**value_axis([*values, goal.bound], goal))
     return figure
@@ -199,9 +196,9 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:
         ]
         look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6}}
         bars = whiskers([point.scale for point in points], thickness=1, width=0)
-        add_line(figure, f"{batch_size:,}", at, look, error_y=bars)
-    styled(figure, "Examples", "Noise scale, in examples", legend="batch size")
+        figure.line(f"{batch_size:,}", at, look, error_y=bars)
+    figure.styled("Examples", "Noise scale, in examples", legend="batch size")
     found = [trace for trace in figure.data if trace["x"]]
-    figure.x_axes(**log10_axis(x for trace in found for x in trace["x"]))
-    figure.y_axes(**log10_axis(y for trace in found for y in trace["y"]))
+    figure.log10("x", (x for trace in found for x in trace["x"]))
+    figure.log10("y", (y for trace in found for y in trace["y"]))
     return figure

@@ -15,17 +15,7 @@ import pyarrow as pa
 from orchestrator.records import Goal, Range, Study, StudyKey
 from orchestrator.report.content import Listed, Panel, Tried, grouped
 from orchestrator.report.sections import Show
-from orchestrator.report.style import (
-    COLOURS,
-    GUIDE,
-    Drawing,
-    evenly,
-    legend_once,
-    log10_axis,
-    rounded,
-    safe,
-    styled,
-)
+from orchestrator.report.style import COLOURS, GUIDE, Drawing, evenly, log10_axis, rounded, safe
 from orchestrator.results import Run, column_of, outcomes_of
 from orchestrator.results.tables import arrow_of
 
@@ -213,11 +203,11 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.02, 0), one_y=True)
     for panel, size in enumerate(tried.sizes):
         figure.add(*_traces(tried, of_sizes[size]), panel=panel)
-    legend_once(figure.data)
+    figure.legend_once()
     for trace in figure.data:
         if trace["legendgroup"] == "reached":  # their colours have a bar
             trace["showlegend"] = False
-    styled(figure, "", "")
+    figure.styled("", "")
     figure.style(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
     xs, ys = ([value for trace in figure.data for value in trace[axis]] for axis in ("x", "y"))
     plain = {"type": "linear"}
