@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.api.command import Command, pairs
+from orchestrator.api.command import pairs, run_command
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.files.own_code import name_of
@@ -68,11 +68,11 @@ def sweep(
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
         place = str(out or f"runs/{described.name}")
-        call = Command(
-            "sweep", file, own=described.places, out=place, set=set, address=address,
+        here = partial(session.sweep, described, place)
+        run_command(
+            "sweep", file, here, own=described.places, out=place, set=set, address=address,
             cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
-        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 
@@ -96,11 +96,11 @@ def branch(
         asked = ["confirm=true"] if confirm else []
         described = load_branches(Path(file), [*_pairs(set), *asked])
         place = str(out or f"runs/{described.name}")
-        call = Command(
-            "branch", file, own=described.places, out=place, set=set, address=address,
+        here = partial(session.sweep, described, place)
+        run_command(
+            "branch", file, here, own=described.places, out=place, set=set, address=address,
             cluster=cluster, data_dir=data_dir, confirm=confirm, yes=yes, ray=ray, quiet=quiet,
         )  # fmt: skip
-        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 

@@ -341,16 +341,12 @@ def trunk_and_branches(
             })  # fmt: skip
     drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
     marked = [(x, y) for x, y in drawn if x in points]
+    line = {"mode": "lines", "line": {"color": COLOURS[1], "width": 2.5}}
+    diamond = {"color": COLOURS[1], "size": 11, "symbol": "diamond"}
     for name, some, text, look in (
-        ("trunk", drawn, "trunk", {"mode": "lines", "line": {"color": COLOURS[1], "width": 2.5}}),
-        (
-            "points", marked, "branches go on from here",
-            {
-                "mode": "markers",
-                "marker": {"color": COLOURS[1], "size": 11, "symbol": "diamond"},
-            },
-        ),
-    ):  # fmt: skip
+        ("trunk", drawn, "trunk", line),
+        ("points", marked, "branches go on from here", {"mode": "markers", "marker": diamond}),
+    ):
         hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
         x, y = ([at[axis] for at in some] for axis in (0, 1))
         figure.add({"x": x, "y": y, "name": name, "hovertemplate": hover, **look})

@@ -58,12 +58,6 @@ LINES = (
     "more examples. A click on a batch size in the legend hides its lines."
 )
 
-WHAT_A_SCHEDULE_IS = {
-    "conservative": "It follows the lower ends of the 90 % intervals, to be on the safe side.",
-    "central": "It follows the measured values. If these are too high, it costs more than a fifth "
-    "more examples.",
-}
-
 
 def write_branch_report(
     content: BranchContent,
@@ -76,14 +70,10 @@ def write_branch_report(
     page every `reload_seconds` seconds."""
     shown = Figures(images)
     run = content.run
-    parts = [
-        _answer(content, going_on=reload_seconds is not None),
-        _along(content, shown.show),
-        _costs(content, shown.show),
-        _schedules(content.schedules),
-        provenance_section(provenance_of(run), write_yaml(run.sweep())),
-    ]
-    text = "".join(parts)
+    text = _answer(content, going_on=reload_seconds is not None)
+    text += _along(content, shown.show) + _costs(content, shown.show)
+    text += _schedules(content.schedules)
+    text += provenance_section(provenance_of(run), write_yaml(run.sweep()))
     page = page_of(
         f"{lead(escape(_about(content)))}{contents(text)}{text}",
         title=content.sweep.name,
@@ -196,7 +186,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
         "schedules.yaml in the run's folder has the same schedules."
     )
     for name, schedule in schedules.items():
-        text += f"<h3>{escape(name.capitalize())}</h3><p>{WHAT_A_SCHEDULE_IS.get(name, '')}</p>"
+        text += f"<h3>{escape(name.capitalize())}</h3>"
         for what, written in (
             ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
             ("The stages, by examples", write_yaml(schedule["stages"])),

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead
-from orchestrator.report.style import GUIDE, Drawing, exact, mark, of_size, safe, value_axis
+from orchestrator.report.style import Drawing, Trace, exact, guide, mark, of_size, safe, value_axis
 from orchestrator.report.trials import Tables
 
 MOST_PANELS = 24
@@ -129,11 +128,25 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
     gaps = (0.24 / across, 0.32 / down)
     figure = Drawing([safe(name) for name in found], columns=across, gaps=gaps)
     height = 110 + PANEL_HEIGHT * down
-    figure.styled("", "", height=height)
-    figure.style(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
+    figure.styled(
+        "",
+        "",
+        height=height,
+        margin={"t": 80},
+        legend={"y": 1 + 46 / (height - 140)},
+        font={"size": 13},
+    )
     for number, curves in enumerate(found.values()):
         figure.add(*_rules(curves[0]), panel=number)
-        figure.add(*(_best(one, recipes.index(one.recipe)) for one in curves), panel=number)
+        for one in curves:
+            look = mark(recipes.index(one.recipe))
+            look["line"]["width"], look["marker"]["size"] = 1.8, 7
+            at = [
+                (size, value, f"{of_size(size, one.recipe)}{safe(one.name)} {value:.4g}")
+                for size, value in one.points
+            ]
+            group = f"recipe {one.recipe}"
+            figure.line(one.recipe, at, look, panel=number, legendgroup=group)
         points = [point for curve in curves for point in curve.points]
         figure.log2("x", (size for size, _ in points), most=5, panel=number)
         figure.log10("y", [value for _, value in points], most=6, panel=number)
@@ -143,31 +156,12 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
     return figure
 
 
-def _rules(first: Tuned) -> list[dict[str, Any]]:
+def _rules(first: Tuned) -> list[Trace]:
     return [
-        {
-            "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
-            "line": {"color": GUIDE, "dash": dash, "width": 1.2}, "hoverinfo": "skip",
-            "legendgroup": name,
-        }
+        {**guide(sizes, values, name, dash, 1.2), "legendgroup": name}
         for exponent, name, dash in (RULES if first.is_rate else ())
         for sizes, values in [zip(*first.rule(exponent), strict=True)]
-    ]  # fmt: skip
-
-
-def _best(curve: Tuned, number: int) -> dict[str, Any]:
-    look = mark(number)
-    look["line"]["width"], look["marker"]["size"] = 1.8, 7
-    return {
-        "mode": "lines+markers", "name": safe(curve.recipe),
-        "legendgroup": f"recipe {curve.recipe}", "hoverinfo": "text",
-        "x": [size for size, _ in curve.points], "y": [value for _, value in curve.points],
-        "hovertext": [
-            f"{of_size(size, curve.recipe)}{safe(curve.name)} {value:.4g}"
-            for size, value in curve.points
-        ],
-        **look,
-    }  # fmt: skip
+    ]
 
 
 def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
@@ -184,8 +178,7 @@ def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
                 "name": f"{safe(name)} = {exact(option)}", **mark(number),
             }, panel=panel)  # fmt: skip
     figure.legend_once()
-    figure.styled("Batch size", "")
-    figure.style(margin={"t": 60}, legend={"y": 1.1})
+    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
     figure.log2("x", (point.batch_size for point in points))
     figure.log2("y", (p.steps for p in points if p.steps is not None), panel=0)
     values = [point.best for point in points if point.best is not None]

@@ -204,7 +204,7 @@ def _best_of(sizes: Sequence[BestOf]) -> Drawing:
         ]
         look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
         figure.line(f"{batch_size:,}", at, look, mode="lines")
-    figure.styled("Trials", "Fewest steps to goal, median", legend="batch size")
+    figure.styled("Trials", "Fewest steps to goal, median", lines="batch size")
     figure.log2("x", (x for trace in figure.data for x in trace["x"]))
     figure.log10("y", (y for trace in figure.data for y in trace["y"]))
     return figure

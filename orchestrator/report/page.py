@@ -100,19 +100,6 @@ def _check(folder: Path) -> None:
         raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
-def all_figures(
-    panels: Sequence[Panel], scales: ScaleAnswer | None
-) -> dict[tuple[str, str], Drawing]:
-    """The figures of the page by workload ("" if a figure is about all workloads) and title. Where
-    there are several goals, the figures belong to the first."""
-    figures = Figures()
-    _parts(panels, scales, figures)
-    found: dict[tuple[str, str], Drawing] = {}
-    for workload, title, figure in figures.drawn:
-        found.setdefault((workload, title), figure)
-    return found
-
-
 def _parts(
     panels: Sequence[Panel], scales: ScaleAnswer | None, figures: Figures
 ) -> tuple[str, str]:
@@ -265,9 +252,15 @@ def _how_it_ran(run: Run) -> dict[str, str]:
 
 
 def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
-    """All figures of the page of a run, by workload and title."""
+    """The figures of the page of a run by workload ("" if a figure is about all workloads) and
+    title. Where there are several goals, the figures belong to the first."""
+    figures = Figures()
     panels = panels_of([source], settings_of([source.run], {}))
-    return all_figures(panels, scale_answers({"": source.run}))
+    _parts(panels, scale_answers({"": source.run}), figures)
+    found: dict[tuple[str, str], Drawing] = {}
+    for workload, title, figure in figures.drawn:
+        found.setdefault((workload, title), figure)
+    return found
 
 
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:

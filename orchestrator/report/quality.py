@@ -143,8 +143,7 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
             ]
             look = mark(number, colours[number])
             figure.line(budget.replace("=", " "), at, look, panel=panel)
-    figure.styled("Batch size", "")
-    figure.style(margin={"t": 60}, legend={"y": 1.1})
+    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
     figure.log2("x", (row.batch_size for row in rows))
     figure.y_axes(**value_axis([row.value for row in rows if row.value is not None], goal))
     figure.y_axes(0, title={"text": f"Best {safe(rows[0].metric)}"})

@@ -66,8 +66,9 @@ def _valleys(bests: Sequence[BestBatch]) -> Drawing:
         ]
         figure.line(name, at, mark(number, colour))
     points = [point for best in bests for point in best.points]
-    figure.styled("Batch size", f"Best {safe(bests[0].metric)}")
-    figure.style(showlegend=len(bests) <= MOST_NAMED)
+    figure.styled(
+        "Batch size", f"Best {safe(bests[0].metric)}", showlegend=len(bests) <= MOST_NAMED
+    )
     figure.log2("x", (point.batch_size for point in points))
     values = [point.value for point in points]
     if 0 < 3 * min(values) < max(values):

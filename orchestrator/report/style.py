@@ -80,11 +80,14 @@ class Drawing:
     def style(self, **look: Any) -> None:
         _update(self.layout, look)
 
-    def styled(self, x_title: str, y_title: str, *, height: int = 460, legend: str = "") -> None:
-        """The style of all figures, and titles of the axes."""
-        self.style(template=_TEMPLATE, height=height)
-        if legend:
-            self.style(legend={"title": {"text": f"{legend} "}})
+    def styled(
+        self, x_title: str, y_title: str, *, height: int = 460, lines: str = "", **look: Any
+    ) -> None:
+        """The style of all figures; titles of the axes and, if `lines` says what a line is, of the
+        legend; and what else `look` says."""
+        self.style(template=_TEMPLATE, height=height, **look)
+        if lines:
+            self.style(legend={"title": {"text": f"{lines} "}})
         if x_title:
             self.x_axes(title={"text": x_title})
         if y_title:
@@ -200,10 +203,14 @@ def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, 
 
 
 def guide(
-    x: Sequence[float | None], y: Sequence[float | None], name: str, dash: str = "dash"
+    x: Sequence[float | None],
+    y: Sequence[float | None],
+    name: str,
+    dash: str = "dash",
+    width: float = 1.5,
 ) -> Trace:
     """A line on which nothing was measured."""
-    line = {"color": GUIDE, "dash": dash, "width": 1.5}
+    line = {"color": GUIDE, "dash": dash, "width": width}
     return {"x": x, "y": y, "name": name, "mode": "lines", "line": line, "hoverinfo": "skip"}
 
 

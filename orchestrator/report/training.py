@@ -124,7 +124,7 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
             })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
     figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    figure.styled("Step", safe(goal.metric), legend="batch size")
+    figure.styled("Step", safe(goal.metric), lines="batch size")
     figure.log10("x", steps)
     values = [value for curve in curves for value in curve.values]
     figure.y_axes(**value_axis([*values, goal.bound], goal))
@@ -197,7 +197,7 @@ def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:
         look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6}}
         bars = whiskers([point.scale for point in points], thickness=1, width=0)
         figure.line(f"{batch_size:,}", at, look, error_y=bars)
-    figure.styled("Examples", "Noise scale, in examples", legend="batch size")
+    figure.styled("Examples", "Noise scale, in examples", lines="batch size")
     found = [trace for trace in figure.data if trace["x"]]
     figure.log10("x", (x for trace in found for x in trace["x"]))
     figure.log10("y", (y for trace in found for y in trace["y"]))

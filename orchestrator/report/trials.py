@@ -207,8 +207,7 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     for trace in figure.data:
         if trace["legendgroup"] == "reached":  # their colours have a bar
             trace["showlegend"] = False
-    figure.styled("", "")
-    figure.style(margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
+    figure.styled("", "", margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
     xs, ys = ([value for trace in figure.data for value in trace[axis]] for axis in ("x", "y"))
     plain = {"type": "linear"}
     figure.x_axes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
