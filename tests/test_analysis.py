@@ -259,13 +259,13 @@ def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:
 
 def test_workloads_that_differ_in_one_thing_are_found() -> None:
     names = ["mnist/a", "mnist/b", "fashion/a", "mnist/a?train_examples=7", "own"]
-    found = {(group.by, group.of): dict(group.members) for group in groups_of(names)}
+    found = {(by, of): labels for by, of, labels in groups_of(names)}
     assert found == {
-        ("model", "mnist"): {"a": "mnist/a", "b": "mnist/b"},
-        ("data set", "a"): {"mnist": "mnist/a", "fashion": "fashion/a"},
+        ("model", "mnist"): {"mnist/a": "a", "mnist/b": "b"},
+        ("data set", "a"): {"mnist/a": "mnist", "fashion/a": "fashion"},
         ("version", "mnist, a"): {
-            "all of it": "mnist/a",
-            "train_examples=7": "mnist/a?train_examples=7",
+            "mnist/a": "all of it",
+            "mnist/a?train_examples=7": "train_examples=7",
         },
     }
 

@@ -54,8 +54,6 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorCost:
-    """The cost of one factor at its best learning rate."""
-
     factor: int
     rate: float
     examples_ratio: Estimate
@@ -82,7 +80,6 @@ class Verdict:
     length: int
     """Number of examples of each branch."""
     seeds: int
-    """Number of seeds that judged."""
     is_known: bool
     """Whether the loss of factor 1 falls beyond its noise at its best rate. If not, there is no
     answer, and keeping the trunk's batch size is on the safe side."""
@@ -197,7 +194,6 @@ def _cost(
 
 
 def _unknown(reference: Floats, not_tried: str, length: int, batch_size: int) -> str:
-    """Why branches give no answer; empty if they do."""
     if not loss_falls(reference):
         return (
             f"at batch size {batch_size:,} itself the loss does not fall beyond its noise within "

@@ -35,7 +35,6 @@ class Tuned(OfCurve):
     points: tuple[tuple[int, float], ...]
     """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""
     zeros: int
-    """Number of batch sizes where the best value is 0."""
     exponent: float | None
     """Exponent of the power of the batch size that the values follow: 1 is the linear rule, 0.5 the
     square root rule. None if there are too few points."""
@@ -175,7 +174,6 @@ def rule_costs(run: Run, rows: Sequence[FrontierRow]) -> list[RuleCost]:
 
 
 def costs_of(answers: Answers, ruled: Collection[str]) -> list[RuleCost]:
-    """What it costs that these recipes follow rules."""
     curves = answers.curves()
     found = []
     for names, tuned in curves.items():

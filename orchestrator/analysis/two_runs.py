@@ -42,8 +42,6 @@ LISTED = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Agreement:
-    """How far the answers of two runs agree."""
-
     same_frontier: bool
     """Whether their `frontier.csv` is the same, byte for byte."""
     studies: tuple[StudyPair, ...]
@@ -113,7 +111,6 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
 
 
 def agreement_in_words(agreement: Agreement) -> str:
-    """The sentence that answers whether the studies of two runs agree."""
     differing, count = agreement.differing, len(agreement.known)
     changed = sum(pair.verdict != "same" for pair in agreement.known)
     if differing:
@@ -188,8 +185,6 @@ OTHER = " of the other"
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A setting that two runs differ in."""
-
     what: str
     a: Any
     """Its value in A; None if it is not recorded."""
@@ -198,10 +193,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class TwoRuns:
-    """What comparing two runs found."""
-
     a: str
-    """Where the run A is."""
     b: str
     agreement: Agreement
     differences: tuple[Difference, ...]
@@ -280,7 +272,6 @@ def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
 
 
 def _refuse_other_sweeps(a: Run, b: Run, rows: Sequence[Sequence[FrontierRow]]) -> None:
-    """Raises `BadInput` for two runs that have no study and goal in common."""
     if {*map(_name, rows[0])} & {*map(_name, rows[1])}:
         return
     said = "no study with the same goal"

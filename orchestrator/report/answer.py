@@ -93,7 +93,6 @@ def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str
 
 
 def _left_out(panel: Panel) -> str:
-    """Says how many recipes the figures do not show."""
     if panel.detailed is None:
         return ""
     few, many = len(panel.drawn.recipes), len(panel.recipes)
@@ -248,7 +247,6 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
-    """Draws one workload and recipe, with a line per goal."""
     return _lines(grouped(rows, lambda row: row.goal), perfect=False)
 
 
@@ -313,7 +311,6 @@ def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) ->
 
 
 def _why(name: str, row: FrontierRow) -> str:
-    """Says why a batch size has no point."""
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
         why = "not known: trials were ended at other goals"

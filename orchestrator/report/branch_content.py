@@ -82,7 +82,6 @@ class BranchContent:
 
     @property
     def loss(self) -> str:
-        """The metric by which branches are compared."""
         assert self.sweep.branch is not None
         return self.sweep.branch.loss
 
@@ -98,7 +97,6 @@ class BranchContent:
 
     @cached_property
     def _measured(self) -> tuple[Measurement, ...]:
-        """What was measured along the trunk so far."""
         found = [*self.queue.ended([self.trunk])]
         return found[0].measurements if found else ()
 
@@ -161,8 +159,6 @@ class BranchContent:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """A batch size at one point of a training."""
-
     at_examples: int
     batch_size: Estimate
     said: str

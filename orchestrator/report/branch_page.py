@@ -113,7 +113,6 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """A notice if the run has not trained everything it is for."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -164,7 +163,6 @@ def _along(content: BranchContent, show: Show) -> str:
 
 
 def _costs(content: BranchContent, show: Show) -> str:
-    """Shows the branches and what each batch size costs."""
     text = ""
     if content.trunk_losses:
         text = show(
@@ -197,7 +195,6 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cost_table(verdicts: Sequence[Verdict]) -> str:
-    """The table of what each batch size costs at each point."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -228,7 +225,6 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def _length_table(content: BranchContent) -> str:
-    """The table of how the answer changed as branches became longer."""
     heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
     rows = [
         [
@@ -250,7 +246,6 @@ def _length_table(content: BranchContent) -> str:
 
 
 def _noise_table(content: BranchContent) -> str:
-    """The table of the noise scale beside the measurements at the same points."""
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from orchestrator.analysis.points import Point, beside_minima, trained_points
 from orchestrator.analysis.words import in_count
@@ -15,35 +14,24 @@ from orchestrator.report.style import Drawing, guide, mark, of_size
 from orchestrator.results import FrontierRow
 
 
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Workloads that differ in one thing."""
-
-    by: str
-    """What differs: "model", "data set", or "version" for the options of a workload, such as the
-    share of a data set to train on."""
-    of: str
-    """The part of the name that the workloads share."""
-    members: tuple[tuple[str, str], ...]
-    """(the part that differs, workload) for each workload."""
-
-
-def groups_of(workloads: Iterable[str]) -> list[Group]:
-    """The groups of at least two workloads. A workload's name is DATA SET/MODEL?OPTIONS."""
+def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]:
+    """The groups of at least two workloads that differ in one thing: what that is, the part of the
+    name that they share, and workload -> the part that differs. A workload's name is DATA
+    SET/MODEL?OPTIONS; options, such as the share of a data set to train on, make versions."""
     parts, found = {}, []
     for name in workloads:
         path, _, options = name.partition("?")
         data, _, model = path.rpartition("/")
         parts[name] = data, model, options
     for place, by in ((1, "model"), (0, "data set"), (2, "version")):
-        alike: dict[tuple[str, ...], list[tuple[str, str]]] = {}
+        alike: dict[tuple[str, ...], dict[str, str]] = {}
         for name, part in parts.items():
             shared = tuple(text for n, text in enumerate(part) if n != place)
-            alike.setdefault(shared, []).append((part[place] or "all of it", name))
+            alike.setdefault(shared, {})[name] = part[place] or "all of it"
         found += [
-            Group(by=by, of=", ".join(filter(None, shared)), members=tuple(members))
-            for shared, members in alike.items()
-            if len(members) > 1
+            (by, ", ".join(filter(None, shared)), labels)
+            for shared, labels in alike.items()
+            if len(labels) > 1
         ]
     return found
 
@@ -84,10 +72,9 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:
-    """Compares goals, models, data sets and all workloads, where there are several."""
     shown = _goals(panels, show)
-    for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
-        shown += _group(group, panels, show)
+    for by, of, labels in groups_of(dict.fromkeys(panel.workload for panel in panels)):
+        shown += _group(f"{of}: {by}s compared", labels, panels, show)
     rows = [row for panel in panels for row in panel.rows]
     if len({row.workload for row in rows}) > 1:
         curves = grouped(rows, lambda row: f"{row.workload}, {row.recipe}, {row.goal}")
@@ -112,12 +99,9 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
     return shown
 
 
-def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
-    """Shows workloads that differ in one thing only."""
-    labels = {workload: label for label, workload in group.members}
+def _group(title: str, labels: Mapping[str, str], panels: Sequence[Panel], show: Show) -> str:
     mine = [panel for panel in panels if panel.workload in labels]
     several = len(mine) > len(labels)
-    title = f"{group.of}: {group.by}s compared"
     shown = ""
     for recipe in dict.fromkeys(recipe for panel in mine for recipe in panel.recipes):
         curves = {

@@ -35,7 +35,6 @@ class Settings:
     """The settings of a report that a user can choose."""
 
     baseline: Baseline | None = None
-    """The baseline with which large and huge batch sizes are compared."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
     """Comparisons are relative to this batch size; None: the smallest that curves share."""
@@ -51,8 +50,6 @@ class Settings:
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The measurements of one trial in one metric."""
-
     recipe: str
     batch_size: int
     trial: int
@@ -80,8 +77,6 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The trials of a recipe, or a selection of them."""
-
     rows: Sequence[Mapping[str, Any]]
     """Batch size, trial, status, steps, steps to goal, best value and metaparameters, from the
     smallest batch size up and by steps to goal."""
@@ -124,14 +119,12 @@ class Panel:
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
-    """Recipe -> its trials, or a selection of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best value of the goal's metric within several budgets."""
     noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
     """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
-    """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
     """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
@@ -161,7 +154,6 @@ class Panel:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Forecasts of the noise scale beside the measurements."""
         return compared(self.forecasts, self.scalings)
 
     @cached_property
@@ -180,13 +172,11 @@ class Panel:
 
     @property
     def fewest_steps(self) -> dict[str, float]:
-        """The fewest steps of each recipe that reached the goal."""
         points = grouped(points_of(self.rows), lambda point: point.recipe)
         return {recipe: min(point.steps for point in mine) for recipe, mine in points.items()}
 
     @property
     def least(self) -> str:
-        """Says the fewest steps and the fewest examples."""
         if not self.costs:
             if any(row.censored for row in self.rows):
                 return "Not known: trials were ended before they could reach this goal."

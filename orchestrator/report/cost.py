@@ -70,13 +70,11 @@ def recommended(panel: Panel, show: Show) -> str:
 
 
 def _in_short(cost: Cost) -> str:
-    """Says a batch size and what it needs."""
     timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
 
 
 def _if_free(panel: Panel) -> str:
-    """Says what more devices than were timed could bring."""
     free = None if panel.advice is None else panel.advice.if_free
     if free is None:
         return ""

@@ -56,7 +56,6 @@ class Source:
 
     @cached_property
     def _by_panel(self) -> dict[tuple[str, str], list[FrontierRow]]:
-        """The frontier of each workload and goal."""
         return grouped(self.rows, lambda row: (row.workload, row.goal))
 
     @cached_property
@@ -132,7 +131,6 @@ class Source:
     def _forecasts(
         self, rows: Sequence[FrontierRow]
     ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        """The noise scale of these winners, by recipe, and its forecasts."""
         lines: dict[str, dict[int, list[NoisePoint]]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}

@@ -98,7 +98,6 @@ def options_of(
 
 
 def fixed_in(studies: Sequence[Study]) -> set[str]:
-    """The metaparameters that were not searched in a range."""
     spaces = [study.space for study in studies]
     return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
 

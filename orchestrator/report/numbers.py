@@ -116,7 +116,6 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    """The table that compares recipes; it is empty if there is only one recipe."""
     by_recipe = grouped(trained_points(rows), lambda point: point.recipe)
     if len(by_recipe) < 2:
         return ""
@@ -150,7 +149,6 @@ ERRORS = (
 
 
 def best_of_trials(panel: Panel, show: Show) -> str:
-    """Draws a figure for each recipe whose best trials are known."""
     return "".join(
         show(
             _best_of(scaling.best_of),
@@ -166,7 +164,6 @@ def best_of_trials(panel: Panel, show: Show) -> str:
 
 
 def made_of(panel: Panel, show: Show) -> str:
-    """The table of the sources of error behind the intervals of each curve."""
     rows = [
         [
             scaling.recipe,
@@ -184,7 +181,6 @@ def _percent(part: float | None) -> str:
 
 
 def trials_needed(panel: Panel) -> str:
-    """Says what two thirds of the trials would have found."""
     known = [one.by_part for one in panel.drawn.scalings if one.by_part is not None]
     if not known:
         return "Not known"
@@ -223,7 +219,6 @@ ON_HOLDING = (
 
 
 def holding(panel: Panel, show: Show) -> str:
-    """Says the answer of each recipe if its goal must hold, and shows its curve."""
     known = panel.holdings
     if not known:
         return ""

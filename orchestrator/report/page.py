@@ -88,7 +88,6 @@ class Figures:
 
 
 def _check(folder: Path) -> None:
-    """Checks that images can be written."""
     if find_spec("kaleido") is None:
         raise BadInput(
             "Images need the package kaleido: pip install 'orchestrate-batch-size[images]'.",

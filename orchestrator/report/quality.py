@@ -155,7 +155,6 @@ def _describe(row: BestRow) -> str:
 
 
 def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
-    """Draws the share of the baseline's accuracy that each recipe reached at each batch size."""
     figure = Drawing()
     ordered = sorted(held, key=lambda one: one.batch_size)
     sizes = [one.batch_size for one in ordered]
@@ -179,7 +178,6 @@ def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
 
 
 def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> Drawing:
-    """Draws how much better the winners are on their training set than on the test set."""
     figure = Drawing()
     ordered = sorted(gaps, key=lambda gap: gap.batch_size)
     for recipe, mine in grouped(ordered, lambda gap: gap.recipe).items():

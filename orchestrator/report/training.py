@@ -150,7 +150,6 @@ def noise_along(panel: Panel, show: Show) -> str:
 
 
 def forecasts(panel: Panel, show: Show) -> str:
-    """The table of the forecasts by noise scales beside the measurements."""
     return table(
         "The batch size that takes a fifth more examples: the forecast from the noise scale beside "
         "the measurement, with 90 % intervals. The interval of a forecast follows from the scatter "

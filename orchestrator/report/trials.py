@@ -45,7 +45,6 @@ def best_and_others(table: pa.Table, most: int) -> pa.Table:
 
 
 def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
-    """The trials of one recipe, at most so many of each study."""
     rows: list[dict[str, Any]] = []
     for study in studies:
         ordered = best_and_others(tables[study.key], most).sort_by(
@@ -105,7 +104,6 @@ def _columns(listed: Mapping[str, Listed], metric: str) -> dict[str, list[Any]]:
 
 
 def _short(value: Any) -> Any:
-    """Formats a value as the table shows it."""
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, float):
@@ -218,7 +216,6 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _colours() -> dict[str, Any]:
-    """The colours of trials by their steps over the fewest, with a colour bar."""
     ticks = [*range(FARTHEST + 1)]
     names = [f"{2**tick}" for tick in ticks[:-1]]
     return {
