@@ -115,11 +115,8 @@ def plan(
         planned = plan_of(described, _folder(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
-    return Table(found.studies, asdict, said, shown=OUTLOOK)
-
-
-OUTLOOK = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
-"""Columns that a table of `plan` shows."""
+    shown = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
+    return Table(found.studies, asdict, said, shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,7 +109,7 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
     return show(
         figure,
         "Steps to goal against batch size",
-        panel.least + beside_minima(drawn.by_recipe),
+        panel.least + beside_minima(grouped(drawn.rows, lambda row: row.recipe)),
         _reading(panel),
     )
 

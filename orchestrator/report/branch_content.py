@@ -172,10 +172,6 @@ class Mark:
             return size.value
         return size.low or 0.0 if self.bound is None else self.bound
 
-    @property
-    def hover(self) -> str:
-        return f"<b>after {self.at_examples:,} examples</b><br>{self.said}"
-
 
 def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     """The batch sizes along the trunk: those that were measured, and the noise scale."""
@@ -291,7 +287,8 @@ def _marks(
     trace = {
         "mode": "markers", "name": name, "legendgroup": name,
         "x": [mark.at_examples * apart for mark in marks], "y": [one.value for one in drawn],
-        "hovertext": [mark.hover for mark in marks], "hoverinfo": "text",
+        "hovertext": [f"<b>after {m.at_examples:,} examples</b><br>{m.said}" for m in marks],
+        "hoverinfo": "text",
         "error_y": whiskers(drawn, thickness=1.5, width=3, color=look["color"]),
         "marker": {
             "color": look["color"], "size": 11, "line": {"width": 2, "color": look["color"]},

@@ -132,10 +132,6 @@ class Panel:
     def recipes(self) -> list[str]:
         return list(dict.fromkeys(row.recipe for row in self.rows))
 
-    @property
-    def by_recipe(self) -> dict[str, list[FrontierRow]]:
-        return grouped(self.rows, lambda row: row.recipe)
-
     @cached_property
     def drawn(self) -> Panel:
         """The panel with only the recipes that figures show."""

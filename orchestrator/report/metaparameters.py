@@ -9,7 +9,7 @@ from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead
-from orchestrator.report.style import Drawing, Trace, exact, guide, mark, of_size, safe, value_axis
+from orchestrator.report.style import Drawing, Trace, guide, mark, of_size, safe, value_axis
 from orchestrator.report.trials import Tables
 
 MOST_PANELS = 24
@@ -168,13 +168,14 @@ def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
     figure = Drawing(titles, gaps=(0.12, 0))
     for number, (option, mine) in enumerate(grouped(points, lambda one: one.option).items()):
+        exactly = f"{option:.6g}" if isinstance(option, float) else safe(option)
         for panel, what in enumerate(("steps", "best")):
             there = [point for point in mine if getattr(point, what) is not None]
             figure.add({
                 "mode": "lines+markers", "legendgroup": str(number),
                 "x": [point.batch_size for point in there],
                 "y": [getattr(point, what) for point in there],
-                "name": f"{safe(name)} = {exact(option)}", **mark(number),
+                "name": f"{safe(name)} = {exactly}", **mark(number),
             }, panel=panel)  # fmt: skip
     figure.legend_once()
     figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})

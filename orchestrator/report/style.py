@@ -287,11 +287,6 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
 
 
-def exact(value: object) -> str:
-    """Formats the value of a metaparameter, as the name of a category."""
-    return f"{value:.6g}" if isinstance(value, float) else safe(value)
-
-
 def rounded(number: float, digits: int = 4) -> float:
     """Rounds to so many significant digits, as exactly as the number can be drawn."""
     return float(f"{number:.{digits}g}")
