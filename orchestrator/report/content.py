@@ -39,14 +39,6 @@ class Settings:
     compare_at: int | None = None
     """Comparisons are relative to this batch size; None: the smallest that curves share."""
 
-    @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Settings:
-        """Reads the settings from the `report` section of a sweep file."""
-        given = {name: value for name, value in asked.items() if value is not None}
-        if "baseline" in given:
-            given["baseline"] = Baseline.parse(str(given["baseline"]))
-        return cls(**given)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:

@@ -17,7 +17,7 @@ from orchestrator.analysis import ScaleAnswer
 from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import BadInput, unknown
+from orchestrator.records import BadInput, Baseline, unknown
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
@@ -265,10 +265,12 @@ def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
 def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
-    given = {key: value for key, value in asked.items() if value is not None}
-    settings = Settings.of({**own, **given})
+    asked = {key: value for key, value in asked.items() if value is not None}
+    given: dict[str, Any] = {k: v for k, v in {**own, **asked}.items() if v is not None}
     if "baseline" in given:
+        given["baseline"] = Baseline.parse(str(given["baseline"]))
+    if "baseline" in asked:
         known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
-        if str(settings.baseline) not in known:
-            raise unknown("baseline", str(settings.baseline), known)
-    return settings
+        if str(given["baseline"]) not in known:
+            raise unknown("baseline", str(given["baseline"]), known)
+    return Settings(**given)
