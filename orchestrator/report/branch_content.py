@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -157,8 +157,7 @@ class BranchContent:
         return curves
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
+class Mark(NamedTuple):
     at_examples: int
     batch_size: Estimate
     said: str
@@ -179,24 +178,20 @@ def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     scales = {examples: point.scale for examples, point in content.noise.items()}
     return {
         "local critical batch size": [
-            Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.critical,
-                said=f"local critical batch size {critical_in_words(verdict)}",
-            )
-            for verdict in known
-            if verdict.critical is not None
+            Mark(v.at_examples, v.critical, f"local critical batch size {critical_in_words(v)}")
+            for v in known
+            if v.critical is not None
         ],
         "noise scale": [
-            Mark(at_examples=x, batch_size=scales[x], said=f"noise scale {in_words(scales[x])}")
+            Mark(x, scales[x], f"noise scale {in_words(scales[x])}")
             for x in content.points
             if x in scales
         ],
         "a fifth more examples": [
             Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.fifth_more_batch_size,
-                said=f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+                verdict.at_examples,
+                verdict.fifth_more_batch_size,
+                f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
                 bound=verdict.sure_batch_size,
             )
             for verdict in known
