@@ -19,8 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.api.calls import Trained, branch, plan, sweep, train
-    from orchestrator.api.measured import scaling
+    from orchestrator.api.calls import Trained, branch, plan, scaling, sweep, train
     from orchestrator.api.run import Compared, Run, open_run
     from orchestrator.api.tables import Table
     from orchestrator.programs.reporting import report
@@ -63,8 +62,7 @@ __all__ = [
 ]
 
 _WHERE = {
-    "orchestrator.api.calls": ("Trained", "branch", "plan", "sweep", "train"),
-    "orchestrator.api.measured": ("scaling",),
+    "orchestrator.api.calls": ("Trained", "branch", "plan", "scaling", "sweep", "train"),
     "orchestrator.api.run": ("Compared", "Run", "open_run"),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),

@@ -19,14 +19,12 @@ from orchestrator.analysis import (
     devices_of,
     doubts_about,
     in_words,
-    relative,
-    shared_size,
     tuned,
 )
-from orchestrator.analysis.comparisons import groups_of
 from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import FrontierRow, StepTime, column_of
 
 SIZES = [2**k for k in range(11)]
@@ -261,13 +259,13 @@ def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:
 
 def test_workloads_that_differ_in_one_thing_are_found() -> None:
     names = ["mnist/a", "mnist/b", "fashion/a", "mnist/a?train_examples=7", "own"]
-    found = {(group.by, group.of): dict(group.members) for group in groups_of(names)}
+    found = {(by, of): labels for by, of, labels in groups_of(names)}
     assert found == {
-        ("model", "mnist"): {"a": "mnist/a", "b": "mnist/b"},
-        ("data set", "a"): {"mnist": "mnist/a", "fashion": "fashion/a"},
+        ("model", "mnist"): {"mnist/a": "a", "mnist/b": "b"},
+        ("data set", "a"): {"mnist/a": "mnist", "fashion/a": "fashion"},
         ("version", "mnist, a"): {
-            "all of it": "mnist/a",
-            "train_examples=7": "mnist/a?train_examples=7",
+            "mnist/a": "all of it",
+            "mnist/a?train_examples=7": "train_examples=7",
         },
     }
 

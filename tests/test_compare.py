@@ -15,9 +15,8 @@ from typer.testing import CliRunner
 
 import orchestrator
 from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
-from orchestrator.analysis.agreement import agreement_of, with_holm
 from orchestrator.analysis.pairs import Answers
-from orchestrator.analysis.two_runs import trained_alike
+from orchestrator.analysis.two_runs import agreement_of, trained_alike, with_holm
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, Run, frontier_of, median_interval

@@ -35,12 +35,11 @@ from orchestrator.report import Panel, Settings, Source, gathering, panels_of, w
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Tried
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.numbers import table_of_ratios
-from orchestrator.report.page import write_report
+from orchestrator.report.page import settings_of, write_report
 from orchestrator.report.panel import panel_section
-from orchestrator.report.trial_table import outcomes
-from orchestrator.report.trials import tried_of
+from orchestrator.report.style import Drawing
+from orchestrator.report.trials import outcomes, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -456,7 +455,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
 ) -> None:
     run = trained(tmp_path / "run", sweep_file(**LADDER))
     rows = frontier_of(run)
-    (panel,) = panels_of([Source(run=run, rows=rows)], Settings.of(run.sweep()["report"]))
+    (panel,) = panels_of([Source(run=run, rows=rows)], settings_of([run], {}))
     sizes = sorted({row.batch_size for row in rows})
     tried = panel.tried["grid"]
     assert (tried.x, tried.y, tried.linear) == (

@@ -13,7 +13,7 @@ from test_compare import SIZES, curve
 from test_growth import made
 
 from orchestrator.analysis.pairs import Answers
-from orchestrator.analysis.rule_costs import costs_of, ruled_recipes, tables_of_rules
+from orchestrator.analysis.tuned import costs_of, ruled_recipes, tables_of_rules
 from orchestrator.api.run import Run
 from orchestrator.results import FrontierRow
 

@@ -1,9 +1,7 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
-from orchestrator.analysis.agreement import Agreement, agreement_in_words, remarks_on
 from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
 from orchestrator.analysis.branches import FactorCost, Verdict
-from orchestrator.analysis.comparisons import compared_with, relative, shared_size
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
@@ -20,9 +18,8 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
 from orchestrator.analysis.quality import Held, Largeness, gaps, largeness
-from orchestrator.analysis.rule_costs import RuleCost, rule_costs, tables_of_rules
 from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
-from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
+from orchestrator.analysis.scaling import Scaling, compared_with, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
@@ -32,8 +29,22 @@ from orchestrator.analysis.schedules import (
     schedule_of,
     steps_saved,
 )
-from orchestrator.analysis.tuned import OptionPoint, by_option, tuned
-from orchestrator.analysis.two_runs import Difference, TwoRuns, compare_runs
+from orchestrator.analysis.tuned import (
+    OptionPoint,
+    RuleCost,
+    by_option,
+    rule_costs,
+    tables_of_rules,
+    tuned,
+)
+from orchestrator.analysis.two_runs import (
+    Agreement,
+    Difference,
+    TwoRuns,
+    agreement_in_words,
+    compare_runs,
+    remarks_on,
+)
 from orchestrator.analysis.words import (
     batch_sizes_of,
     confirmed_in_words,

@@ -60,8 +60,6 @@ UNDECIDED = "undecided: it may be any of those that were tried"
 
 @dataclass(frozen=True, kw_only=True)
 class LowestAt:
-    """The best value at one batch size."""
-
     batch_size: int
     value: float
     error: float | None = None
@@ -72,7 +70,6 @@ class LowestAt:
     at_end: bool = False
     """Whether the best value lies at an end of the range of such a metaparameter."""
     steps: int
-    """Steps of the whole amount."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +124,6 @@ def best_batch_sizes(
 
 
 def _points(metric: str, curve: Sequence[_Searched], amount: Within | None) -> BestBatch:
-    """The values of those batch sizes that can answer, and the others by reason."""
     asked = amount or _whole([one.study for one in curve])
     points, medians, reasons = [], [], dict[str, list[int]]()
     for one in curve:
@@ -154,7 +150,6 @@ def _points(metric: str, curve: Sequence[_Searched], amount: Within | None) -> B
 
 
 def _whole(studies: Sequence[Study]) -> Within:
-    """The largest amount that all studies were trained for."""
     steps = {study.budget_steps for study in studies}
     if len(steps) == 1:
         return Within(amount=steps.pop(), unit="steps")
@@ -289,7 +284,6 @@ def _in_logs(values: Floats, sign: float) -> tuple[Floats, bool]:
 
 
 def _scaled(points: Sequence[LowestAt], sign: float) -> Points:
-    """The points as the search for the minimum takes them."""
     plain = sign * np.array([point.value for point in points])
     errors = np.array([point.error or 0.0 for point in points])
     values, raised = _in_logs(plain, sign)
@@ -312,7 +306,6 @@ def _verdict(place: Estimate | None, points: Sequence[LowestAt], tried: int) -> 
 
 
 def best_in_words(best: BestBatch) -> str:
-    """The best batch size, or why it is not known."""
     return in_words(best.batch_size) if best.batch_size and not best.verdict else best.verdict
 
 

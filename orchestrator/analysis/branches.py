@@ -32,11 +32,6 @@ from orchestrator.records import BadInput
 FEWEST_SEEDS = 2
 """Smallest number of seeds that judge: a single one shows no scatter."""
 
-AS_MANY = Estimate(value=1.0, low=1.0, high=1.0)
-"""The cost of factor 1."""
-
-NOT_KNOWN = Estimate(value=math.nan, low=0.0, high=math.inf)
-
 STILL = math.log(1.25)
 """Largest change of the logarithm of an answer from one length to the next that still counts as
 unchanged, however narrow the intervals are."""
@@ -59,8 +54,6 @@ class Branch:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorCost:
-    """The cost of one factor at its best learning rate."""
-
     factor: int
     rate: float
     examples_ratio: Estimate
@@ -87,7 +80,6 @@ class Verdict:
     length: int
     """Number of examples of each branch."""
     seeds: int
-    """Number of seeds that judged."""
     is_known: bool
     """Whether the loss of factor 1 falls beyond its noise at its best rate. If not, there is no
     answer, and keeping the trunk's batch size is on the safe side."""
@@ -191,16 +183,17 @@ def _not_tried(branches: Collection[Branch], factor: int, rate: float) -> str:
 def _cost(
     factor: int, rate: float, not_tried: str, curves: Mapping[int, Floats], *, known: bool
 ) -> FactorCost:
-    ratio = AS_MANY
+    ratio = Estimate(value=1.0, low=1.0, high=1.0)
     if factor > 1:
-        ratio = examples_ratio(curves[1], curves[factor]) if known else NOT_KNOWN
+        ratio = Estimate(value=math.nan, low=0.0, high=math.inf)
+        if known:
+            ratio = examples_ratio(curves[1], curves[factor])
         if not_tried:
             ratio = replace(ratio, low=min(ratio.ends[0], 1.0))
     return FactorCost(factor=factor, rate=rate, examples_ratio=ratio, not_tried=not_tried)
 
 
 def _unknown(reference: Floats, not_tried: str, length: int, batch_size: int) -> str:
-    """Why branches give no answer; empty if they do."""
     if not loss_falls(reference):
         return (
             f"at batch size {batch_size:,} itself the loss does not fall beyond its noise within "

@@ -62,8 +62,6 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """The price of reaching the goal on a number of devices."""
-
     devices: int
     seconds: float
     device_seconds: float
@@ -77,8 +75,6 @@ class Priced:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """The work and time of reaching the goal at one batch size."""
-
     recipe: str
     batch_size: int
     steps: float
@@ -89,7 +85,6 @@ class Cost:
     high: float | None
     """Ends of the 90 % interval of the steps."""
     params: Mapping[str, Value]
-    """The metaparameters with which it takes these steps."""
     tells: bool
     """Whether it may be recommended: its study has finished, and it has enough steps."""
     seconds: float | None
@@ -126,7 +121,6 @@ def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
 
 
 def doubts_about(times: Iterable[StepTime]) -> list[str]:
-    """Says which step times of a workload are not used, and why."""
     times = [*times]
     said = [
         f"The step time of {one.recipe} at batch size {one.batch_size:,} is not used: steps on "

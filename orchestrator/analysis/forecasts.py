@@ -44,11 +44,8 @@ class Comparison(OfCurve):
     forecast: Estimate
     """Geometric mean of the forecasts. Its interval comes from their scatter."""
     measured: Estimate | None
-    """Measured B_crit; None if not known."""
     ratio: Estimate | None
-    """Ratio of the forecast to the measured B_crit."""
     preconditioned: Estimate | None
-    """The forecast from the gradient as the optimizer scales it."""
 
 
 def mean_of(course: NoiseCourse) -> estimates.Estimate:

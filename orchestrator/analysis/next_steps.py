@@ -137,7 +137,6 @@ def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[in
 def _effects(
     step: Step, scalings: Sequence[Scaling], widths: Sequence[float | None]
 ) -> Iterator[Effect]:
-    """The effects of a step on the `widths` of the answers."""
     for one, before in zip(scalings, widths, strict=True):
         if one.workload in step.workloads and one.recipe in step.recipes:
             after = _width(one, step)
@@ -171,7 +170,6 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
 
 
 def _after(errors: Errors, step: Step | None) -> Floats | None:
-    """The covariance with what the step adds."""
     if step is None or step.kind == "batch size":
         return errors.covariance
     if step.kind == "repeats":
@@ -242,7 +240,6 @@ def _price_at(known: Sequence[Spent], batch_size: int) -> tuple[float, float, fl
 
 
 def step_in_words(step: Step) -> str:
-    """Says what is trained."""
     of = ", ".join(step.recipes)
     if step.kind == "batch size":
         return f"one more batch size, {step.batch_sizes[0]:,}, for {of}"

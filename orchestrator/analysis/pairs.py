@@ -35,8 +35,6 @@ EXACT = 1e9
 
 @dataclass(frozen=True, kw_only=True)
 class Pair(OfCurve):
-    """One number in two runs."""
-
     a: Estimate | None
     b: Estimate | None
     ratio: Estimate | None = None
@@ -80,8 +78,6 @@ class Error(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """One study in one run."""
-
     row: FrontierRow
     budget: int | None
     """Largest number of steps of its trials."""
@@ -124,7 +120,6 @@ class Answers:
         return curves_of([replace(row, batch_schedule=None) for row in self.rows])
 
     def as_minima(self, curves: Sequence[Names]) -> Answers:
-        """The same answers without the repeats of these curves."""
         gone = {(row.key, row.goal) for names in curves for row in self.curves()[names]}
         rows = [replace(r, repeats=None) if (r.key, r.goal) in gone else r for r in self.rows]
         return replace(self, rows=rows)

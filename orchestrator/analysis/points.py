@@ -67,7 +67,6 @@ class Point:
 
     @property
     def params(self) -> Mapping[str, Value]:
-        """The metaparameters that took these steps."""
         chosen = self.row.answering[1] if self.is_median else self.row.params
         return chosen or {}
 

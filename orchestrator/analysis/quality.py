@@ -56,10 +56,6 @@ class Held:
     loss_ratio: float | None
     """Validation loss over the baseline's; None if the loss wasn't measured."""
 
-    @property
-    def accurate(self) -> bool:
-        return self.accuracy_share >= ACCURACY_SHARE
-
 
 @dataclass(frozen=True, kw_only=True)
 class Largeness:
@@ -112,7 +108,7 @@ def largeness(
     tested = [row for row in tested if row.batch_size >= base.batch_size]
     sizes = {row.batch_size for row in tested}
     own_sizes = {row.batch_size for row in tested if row.recipe == base.recipe}
-    accurate = [one for one in held if one.accurate]
+    accurate = [one for one in held if one.accuracy_share >= ACCURACY_SHARE]
     own = [one for one in accurate if one.recipe == base.recipe]
     ordinary = {one.batch_size for one in own if (one.loss_ratio or 0) <= LOSS_RATIO}
     return Largeness(

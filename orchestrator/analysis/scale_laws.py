@@ -58,8 +58,6 @@ NEARBY = 2.5
 
 @dataclass(frozen=True, kw_only=True)
 class ScalePoint:
-    """A quantity at one place on the scales."""
-
     workload: str
     at: Mapping[str, float]
     value: Estimate
@@ -77,8 +75,6 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicted:
-    """A law at another place."""
-
     at: Mapping[str, float]
     value: Estimate
     if_bent: Estimate | None
@@ -89,8 +85,6 @@ class Predicted:
 
 @dataclass(frozen=True, kw_only=True)
 class Law:
-    """A quantity as powers of scales."""
-
     quantity: str
     recipe: str
     exponents: Mapping[str, Estimate]
@@ -108,7 +102,6 @@ class Law:
 
     @property
     def bent(self) -> list[str]:
-        """The scales along which the exponent changes."""
         return [name for name, change in self.bends.items() if not change.holds(0.0)]
 
     def at(self, place: Mapping[str, float]) -> Predicted:

@@ -17,6 +17,7 @@ from orchestrator.analysis.curve import (
     USUAL_SCATTER,
     Curves,
     curves_through,
+    ratio_of_draws,
 )
 from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
@@ -225,3 +226,23 @@ def _first_enough(points: Sequence[tuple[int, float]]) -> int | None:
     fewest = min(size * steps for size, steps in points)
     near = [size for size, steps in points if size * steps <= (1 + PERFECT_TOLERANCE) * fewest]
     return None if near[0] == points[0][0] else near[0]
+
+
+def compared_with(one: Scaling, other: Scaling) -> tuple[Estimate, Estimate]:
+    """Two ratios of a recipe to another one: of the batch sizes that take a fifth more examples,
+    and of the fewest steps of any tested batch size."""
+    assert one.curves is not None
+    assert other.curves is not None
+    fifths = (2 ** each.log_within(CRITICAL_TOLERANCE) for each in (one.curves, other.curves))
+    return ratio_of_draws(*fifths), ratio_of_draws(_fewest(one), _fewest(other))
+
+
+def fewest_steps(one: Scaling) -> float:
+    """The fewest steps of any tested batch size, in the median of all curves."""
+    return float(np.median(_fewest(one)))
+
+
+def _fewest(one: Scaling) -> Floats:
+    assert one.curves is not None
+    fewest: Floats = 2 ** one.curves.log_steps(one.curves.places).min(axis=1)
+    return fewest

@@ -23,9 +23,7 @@ ENDED = ("exhausted", "reached")
 @dataclass(frozen=True, kw_only=True)
 class BranchJudge:
     loss: str
-    """Name of the metric by which branches are compared."""
     learning_rate: float
-    """The learning rate of the trunk."""
 
     def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the learning rate that is best for the choosing seeds."""

@@ -61,7 +61,6 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    """The remarks on a curve that its headline leaves out."""
     said: list[str] = []
     if scaling.curves is None:
         return said
@@ -81,7 +80,6 @@ def remarks_of(scaling: Scaling) -> list[str]:
 
 
 def compared_in_words(ratio: Estimate) -> str:
-    """Says a ratio of two recipes, and whether it is decided."""
     low, high = ratio.ends
     decided = "" if low > 1 or high < 1 else ", not decided"
     return f"{factor_in_words(ratio)}{decided}"
@@ -147,7 +145,6 @@ def verdict_in_words(verdict: Verdict) -> str:
 
 
 def confirmed_in_words(one: Confirmed) -> str:
-    """Says how a schedule compares with the constant batch size when both were trained."""
     said = []
     for metric, difference in one.differences.items():
         low, high = difference.ends
@@ -160,7 +157,6 @@ def confirmed_in_words(one: Confirmed) -> str:
 
 
 def fifth_more_in_words(verdict: Verdict) -> str:
-    """Says which batch size costs a fifth more examples."""
     if not verdict.is_known:
         return "not known"
     if math.isfinite(verdict.fifth_more.value):
@@ -169,7 +165,6 @@ def fifth_more_in_words(verdict: Verdict) -> str:
 
 
 def critical_in_words(verdict: Verdict) -> str:
-    """Says the local critical batch size."""
     critical = verdict.critical
     if critical is None:
         return "not known"
@@ -243,7 +238,6 @@ def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
 
 
 def growing_sentence(row: FrontierRow) -> str:
-    """The sentence on a training whose batch size grows."""
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
     if row.steps is None or row.examples is None:
         return f"{said}."
@@ -252,7 +246,6 @@ def growing_sentence(row: FrontierRow) -> str:
 
 
 def steps_of(row: FrontierRow) -> str:
-    """Says the steps of a frontier row, or why it has none."""
     if row.censored:
         return "censored"
     if row.steps is not None:
@@ -261,7 +254,6 @@ def steps_of(row: FrontierRow) -> str:
 
 
 def median_of(row: FrontierRow) -> str:
-    """Says the median of a winner's repeats, and its interval."""
     again = row.repeats
     if again is None:
         return ""
@@ -273,7 +265,6 @@ def median_of(row: FrontierRow) -> str:
 
 
 def frontier_cells(row: FrontierRow) -> dict[str, str]:
-    """What tables say of a frontier row, by their headings."""
     return {
         "Recipe": row.recipe,
         "Batch size": batch_sizes_of(row),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -11,7 +12,10 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from orchestrator.api.command import Command, pairs
+import numpy as np
+
+from orchestrator.analysis import Scaling, scalings
+from orchestrator.api.command import pairs, run_command
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.files.own_code import name_of
@@ -22,7 +26,18 @@ from orchestrator.planning.single import single_trial
 from orchestrator.planning.studies import plan as plan_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep, validated_as
-from orchestrator.records import BadInput, Measurement, Outcome, SweepFailed, Trial, Value
+from orchestrator.records import (
+    MANY,
+    BadInput,
+    Measurement,
+    Outcome,
+    SweepFailed,
+    Trial,
+    Value,
+    wrong_value,
+)
+from orchestrator.results import FrontierRow
+from orchestrator.results.repeats import repeats_from
 from orchestrator.sweeping import session
 from orchestrator.training import one_thread, train_on_ranks
 
@@ -53,11 +68,11 @@ def sweep(
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
         place = str(out or f"runs/{described.name}")
-        call = Command(
-            "sweep", file, own=described.places, out=place, set=set, address=address,
+        here = partial(session.sweep, described, place)
+        run_command(
+            "sweep", file, here, own=described.places, out=place, set=set, address=address,
             cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
-        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 
@@ -81,11 +96,11 @@ def branch(
         asked = ["confirm=true"] if confirm else []
         described = load_branches(Path(file), [*_pairs(set), *asked])
         place = str(out or f"runs/{described.name}")
-        call = Command(
-            "branch", file, own=described.places, out=place, set=set, address=address,
+        here = partial(session.sweep, described, place)
+        run_command(
+            "branch", file, here, own=described.places, out=place, set=set, address=address,
             cluster=cluster, data_dir=data_dir, confirm=confirm, yes=yes, ray=ray, quiet=quiet,
         )  # fmt: skip
-        call.run(partial(session.sweep, described, place))
     return Run(place)
 
 
@@ -100,11 +115,8 @@ def plan(
         planned = plan_of(described, _folder(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
-    return Table(found.studies, asdict, said, shown=OUTLOOK)
-
-
-OUTLOOK = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
-"""Columns that a table of `plan` shows."""
+    shown = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
+    return Table(found.studies, asdict, said, shown=shown)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,3 +214,58 @@ def _pairs(overrides: Set) -> Sequence[str]:
 
 def _folder(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
+
+
+def scaling(
+    batch_sizes: Iterable[Any], steps: Iterable[Any], *, resolution: float | Iterable[float] = 0
+) -> Scaling:
+    """Answers how far the batch size scales, from steps that were measured elsewhere. Each number
+    of the answer has `value`, `low` and `high`, the ends of its 90 % interval.
+
+    `batch_sizes` are examples per step: a list, an array or a column of a table. It takes four or
+    more that reached the goal in ten steps or more.
+
+    `steps` are the steps to goal, one entry for each of these. If several seeds were trained, an
+    entry is the list of their steps, or a batch size stands there once for each seed; the answer is
+    then about their medians, and seeds are part of the intervals. None, NaN or infinity stands for
+    a training that never reached the goal.
+
+    `resolution` is the number of steps between two measurements where the goal was passed: one
+    number, or one for each entry. 0: the goal was watched at every step."""
+    try:
+        if isinstance(batch_sizes, str) or isinstance(steps, str):
+            raise TypeError("a text is none")
+        sizes, entries = [*batch_sizes], [*steps]
+        gaps = np.broadcast_to(np.asarray(resolution), len(sizes))
+        rows = zip(sizes, entries, gaps, strict=True)
+        draws = [(size, each, gap) for size, entry, gap in rows for each in np.ravel(entry)]
+        size, taken, gap = np.array(draws, dtype=np.float64).T
+    except (TypeError, ValueError) as error:
+        raise BadInput(
+            f"`batch_sizes`, `steps` and `resolution` must be numbers, with an entry each for the "
+            f"same batch sizes: {error}.",
+            code="wrong-value",
+        ) from None
+    taken[np.isnan(taken)] = math.inf
+    whole = (size >= 1) & (size <= MANY) & (size % 1 == 0)
+    for what, numbers, fits, form in (
+        ("a batch size", size, whole, f"a whole number from 1 to {MANY:,}"),
+        ("steps", taken, taken > 0, "above 0, or None for never"),
+        ("`resolution`", gap, (gap >= 0) & (gap < math.inf), "a number of steps, 0 or more"),
+    ):
+        if not fits.all():
+            raise wrong_value(what, form, float(numbers[~fits][0]))
+    found, several = [], len(draws) > len(np.unique(size))
+    for each in np.unique(size).tolist():
+        pairs = np.stack([taken, gap.round()])[:, size == each].T.tolist()
+        seeds: list[Any] = [(steps, int(apart)) for steps, apart in pairs]
+        fewest, apart = min(seeds) if math.isfinite(min(seeds)[0]) else (None, None)
+        found.append(
+            FrontierRow(
+                workload="", recipe="curve", optimizer="", goal="", batch_size=int(each),
+                reached=fewest is not None, steps=fewest, resolution=apart,
+                repeats=repeats_from(seeds) if several else None,
+                censored=False, trials={}, trials_used=1, warnings=(),
+            )
+        )  # fmt: skip
+    return scalings(found)[0]

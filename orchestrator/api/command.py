@@ -27,77 +27,78 @@ from orchestrator.sweeping.session import Ended, How
 STATUSES = {code: status for status, code in CODES.items()}
 
 
-class Command:
-    """A command that trains, with its options."""
-
-    def __init__(self, name: str, where: str, *, own: Collection[str], **options: Any) -> None:
-        """`own` names workloads and such of the user, which may be classes of this script."""
-        self._name, self._where, self._own = name, where, own
-        self._quiet, self._options = bool(options.pop("quiet")), options
-
-    def run(self, here: Callable[[How], Ended]) -> None:
-        """Runs the command, or calls `here` if it trains in this process. Returns when it is done,
-        whether or not the goals were reached. Raises `BadInput`, `SweepFailed`, or
-        `KeyboardInterrupt` if it was interrupted."""
-        if self._options["ray"] is not False:
-            exit_code, code, error = self._in_a_process()
-            if exit_code == BAD_INPUT:
-                raise BadInput(error, code=code)
-            status = STATUSES.get(exit_code, "failed")
-        else:
-            before, console.quiet = console.quiet, self._quiet or console.quiet
-            try:
-                ended = here(self._how())
-            finally:
-                console.quiet = before
-            status, error = ended.status, ended.error
-        if status == "interrupted":
-            raise KeyboardInterrupt
-        if status == "failed":
-            raise SweepFailed(error)
-
-    def _how(self) -> How:
-        asked, folder = self._options, self._options["data_dir"]
-        return how_to_train(
-            address=asked["address"],
-            cluster=asked.get("cluster"),
+def run_command(
+    name: str,
+    where: str,
+    here: Callable[[How], Ended],
+    *,
+    own: Collection[str],
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Runs a command that trains, or calls `here` if it trains in this process. Returns when it is
+    done, whether or not the goals were reached. Raises `BadInput`, `SweepFailed`, or
+    `KeyboardInterrupt` if it was interrupted. `own` names workloads and such of the user, which may
+    be classes of this script."""
+    if options["ray"] is not False:
+        exit_code, code, error = _in_a_process(name, where, own, quiet, options)
+        if exit_code == BAD_INPUT:
+            raise BadInput(error, code=code)
+        status = STATUSES.get(exit_code, "failed")
+    else:
+        folder = options["data_dir"]
+        how = how_to_train(
+            address=options["address"],
+            cluster=options.get("cluster"),
             data_dir=None if folder is None else Path(folder),
-            track=asked.get("track"),
-            yes=asked.get("yes", True),
+            track=options.get("track"),
+            yes=options.get("yes", True),
             ray=False,
         )
+        before, console.quiet = console.quiet, quiet or console.quiet
+        try:
+            ended = here(how)
+        finally:
+            console.quiet = before
+        status, error = ended.status, ended.error
+    if status == "interrupted":
+        raise KeyboardInterrupt
+    if status == "failed":
+        raise SweepFailed(error)
 
-    def _in_a_process(self) -> tuple[int, str, str]:
-        """Runs the command in a separate process: its exit code, its error's code and text."""
-        with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
-            error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
-            env = {**os.environ, ERROR_FILE: str(error)}
-            if classes := of_main(self._own):
-                import cloudpickle
 
-                by_value.write_bytes(cloudpickle.dumps(classes))
-                env[BY_VALUE] = str(by_value)
-            watched = sys.stderr.isatty()
-            quiet = ["--quiet"] if self._quiet else []
-            words = [*quiet, self._name, self._where, *_flags(self._options)]
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "orchestrator.cli", *words],
-                env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=None if watched else subprocess.PIPE, text=True,
-                # An interrupt of our group would reach the process twice, since we pass it on.
-                process_group=0,
-            )  # fmt: skip
-            with process:
-                while process.returncode is None:
-                    try:
-                        for line in process.stderr or ():
-                            print(line, end="", file=sys.stderr, flush=True)
-                        process.wait()
-                    except KeyboardInterrupt:
-                        process.send_signal(signal.SIGINT)
-            said = f"\n`orchestrate {self._name}` ended with exit code {process.returncode}."
-            code, _, text = (error.read_text() if error.is_file() else said).partition("\n")
-            return process.returncode, code, text
+def _in_a_process(
+    name: str, where: str, own: Collection[str], quiet: bool, options: Mapping[str, Any]
+) -> tuple[int, str, str]:
+    """Runs the command in a separate process: its exit code, its error's code and text."""
+    with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
+        error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
+        env = {**os.environ, ERROR_FILE: str(error)}
+        if classes := of_main(own):
+            import cloudpickle
+
+            by_value.write_bytes(cloudpickle.dumps(classes))
+            env[BY_VALUE] = str(by_value)
+        watched = sys.stderr.isatty()
+        words = [*["--quiet"] * quiet, name, where, *_flags(options)]
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrator.cli", *words],
+            env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=None if watched else subprocess.PIPE, text=True,
+            # An interrupt of our group would reach the process twice, since we pass it on.
+            process_group=0,
+        )  # fmt: skip
+        with process:
+            while process.returncode is None:
+                try:
+                    for line in process.stderr or ():
+                        print(line, end="", file=sys.stderr, flush=True)
+                    process.wait()
+                except KeyboardInterrupt:
+                    process.send_signal(signal.SIGINT)
+        said = f"\n`orchestrate {name}` ended with exit code {process.returncode}."
+        code, _, text = (error.read_text() if error.is_file() else said).partition("\n")
+        return process.returncode, code, text
 
 
 def _flags(options: Mapping[str, Any]) -> list[str]:

@@ -30,7 +30,7 @@ from orchestrator.analysis import (
     sentence,
     verdict_in_words,
 )
-from orchestrator.api.command import Command
+from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep_file import validated
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from orchestrator.cli.advising import Suggestion
-    from orchestrator.report.drawing import Drawing
+    from orchestrator.report.style import Drawing
     from orchestrator.sweeping.branch_answer import Answer
 
 
@@ -287,11 +287,11 @@ class Run:
     ) -> Run:
         """Trains what the run is missing. The arguments are the options of `orchestrate resume`."""
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
-        call = Command(
-            "resume", self.path, own=described.places, address=address, cluster=cluster,
+        here = partial(session.resume, self._files)
+        run_command(
+            "resume", self.path, here, own=described.places, address=address, cluster=cluster,
             data_dir=data_dir, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
-        call.run(partial(session.resume, self._files))
         return Run(self.path)
 
     def _of_all_studies(self, table_of: Any) -> ArrowTable:

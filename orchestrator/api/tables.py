@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 Row = TypeVar("Row")
 
 MOST_ROWS = 60
-"""Largest number of rows that are shown."""
 
 
 class Table(Sequence[Row], Generic[Row]):

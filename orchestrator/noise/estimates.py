@@ -218,5 +218,4 @@ def in_words(estimate: Estimate) -> str:
 
 
 def rounded(value: float) -> str:
-    """Rounds to two significant digits."""
     return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"

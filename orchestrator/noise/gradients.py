@@ -30,7 +30,6 @@ def of_norms(modules: Iterable[nn.Module]) -> set[int]:
 
 
 def chunks_for(weights: Collection[Tensor]) -> int:
-    """Returns the number of chunks that a sample is divided into."""
     device = next(iter(weights)).device.type
     return max(LEAST_CHUNKS, min(CHUNKS, CHUNKS_BYTES[device] // _bytes(weights)))
 

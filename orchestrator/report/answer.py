@@ -22,17 +22,15 @@ from orchestrator.analysis.words import (
 )
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
 from orchestrator.report.style import (
     COLOURS,
-    add_line,
+    Drawing,
     guide,
     log2_axis,
     mark,
     of_size,
     safe,
-    styled,
     whiskers,
 )
 from orchestrator.results import FrontierRow
@@ -95,7 +93,6 @@ def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str
 
 
 def _left_out(panel: Panel) -> str:
-    """Says how many recipes the figures do not show."""
     if panel.detailed is None:
         return ""
     few, many = len(panel.drawn.recipes), len(panel.recipes)
@@ -112,7 +109,7 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
     return show(
         figure,
         "Steps to goal against batch size",
-        panel.least + beside_minima(drawn.by_recipe),
+        panel.least + beside_minima(grouped(drawn.rows, lambda row: row.recipe)),
         _reading(panel),
     )
 
@@ -250,7 +247,6 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
-    """Draws one workload and recipe, with a line per goal."""
     return _lines(grouped(rows, lambda row: row.goal), perfect=False)
 
 
@@ -275,9 +271,9 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
         at = [(n, points[n].steps, _describe(name, points[n])) if n in points else (n, None, "")
               for n in sizes]  # fmt: skip
         spread_of = whiskers([intervals.get(size) for size in sizes], thickness=1)
-        add_line(figure, name, at, mark(number), error_y=spread_of)
-    styled(figure, "Batch size", "Steps to goal")
-    figure.x_axes(**log2_axis(row.batch_size for rows in curves.values() for row in rows))
+        figure.line(name, at, mark(number), error_y=spread_of)
+    figure.styled("Batch size", "Steps to goal")
+    figure.log2("x", (row.batch_size for rows in curves.values() for row in rows))
     axis = log2_axis(seen)
     figure.y_axes(**axis)
     missing = [_missing(n, name, rows, 10 ** axis["range"][1]) for n, (name, rows) in
@@ -315,7 +311,6 @@ def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) ->
 
 
 def _why(name: str, row: FrontierRow) -> str:
-    """Says why a batch size has no point."""
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
         why = "not known: trials were ended at other goals"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,19 +17,16 @@ from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.records import Measurement, Study
 from orchestrator.report.content import grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.style import (
     COLOURS,
     SYMBOLS,
+    Drawing,
     evenly,
     guide,
-    log2_axis,
-    log10_axis,
     of_size,
     rounded,
     safe,
     shades,
-    styled,
     whiskers,
 )
 from orchestrator.results import Run
@@ -85,7 +82,6 @@ class BranchContent:
 
     @property
     def loss(self) -> str:
-        """The metric by which branches are compared."""
         assert self.sweep.branch is not None
         return self.sweep.branch.loss
 
@@ -101,7 +97,6 @@ class BranchContent:
 
     @cached_property
     def _measured(self) -> tuple[Measurement, ...]:
-        """What was measured along the trunk so far."""
         found = [*self.queue.ended([self.trunk])]
         return found[0].measurements if found else ()
 
@@ -162,10 +157,7 @@ class BranchContent:
         return curves
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A batch size at one point of a training."""
-
+class Mark(NamedTuple):
     at_examples: int
     batch_size: Estimate
     said: str
@@ -179,10 +171,6 @@ class Mark:
             return size.value
         return size.low or 0.0 if self.bound is None else self.bound
 
-    @property
-    def hover(self) -> str:
-        return f"<b>after {self.at_examples:,} examples</b><br>{self.said}"
-
 
 def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     """The batch sizes along the trunk: those that were measured, and the noise scale."""
@@ -190,24 +178,20 @@ def marks_of(content: BranchContent) -> dict[str, list[Mark]]:
     scales = {examples: point.scale for examples, point in content.noise.items()}
     return {
         "local critical batch size": [
-            Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.critical,
-                said=f"local critical batch size {critical_in_words(verdict)}",
-            )
-            for verdict in known
-            if verdict.critical is not None
+            Mark(v.at_examples, v.critical, f"local critical batch size {critical_in_words(v)}")
+            for v in known
+            if v.critical is not None
         ],
         "noise scale": [
-            Mark(at_examples=x, batch_size=scales[x], said=f"noise scale {in_words(scales[x])}")
+            Mark(x, scales[x], f"noise scale {in_words(scales[x])}")
             for x in content.points
             if x in scales
         ],
         "a fifth more examples": [
             Mark(
-                at_examples=verdict.at_examples,
-                batch_size=verdict.fifth_more_batch_size,
-                said=f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
+                verdict.at_examples,
+                verdict.fifth_more_batch_size,
+                f"a fifth more examples at batch size {fifth_more_in_words(verdict)}",
                 bound=verdict.sure_batch_size,
             )
             for verdict in known
@@ -261,9 +245,9 @@ def batch_sizes_along(
         apart = (until / first) ** (APART * (number - 1))
         look = {"color": colours[number], "symbol": SYMBOLS[number]}
         figure.add(*_marks(name, several, apart, look, edges))
-    styled(figure, "Examples seen", "Batch size", height=520)
-    figure.x_axes(**log10_axis([first, until]))
-    figure.y_axes(**log2_axis(edges))
+    figure.styled("Examples seen", "Batch size", height=520)
+    figure.log10("x", [first, until])
+    figure.log2("y", edges)
     return figure
 
 
@@ -298,7 +282,8 @@ def _marks(
     trace = {
         "mode": "markers", "name": name, "legendgroup": name,
         "x": [mark.at_examples * apart for mark in marks], "y": [one.value for one in drawn],
-        "hovertext": [mark.hover for mark in marks], "hoverinfo": "text",
+        "hovertext": [f"<b>after {m.at_examples:,} examples</b><br>{m.said}" for m in marks],
+        "hoverinfo": "text",
         "error_y": whiskers(drawn, thickness=1.5, width=3, color=look["color"]),
         "marker": {
             "color": look["color"], "size": 11, "line": {"width": 2, "color": look["color"]},
@@ -344,23 +329,19 @@ def trunk_and_branches(
             })  # fmt: skip
     drawn = [(x, y) for x, y in trunk if x > 0 and math.isfinite(y)]
     marked = [(x, y) for x, y in drawn if x in points]
+    line = {"mode": "lines", "line": {"color": COLOURS[1], "width": 2.5}}
+    diamond = {"color": COLOURS[1], "size": 11, "symbol": "diamond"}
     for name, some, text, look in (
-        ("trunk", drawn, "trunk", {"mode": "lines", "line": {"color": COLOURS[1], "width": 2.5}}),
-        (
-            "points", marked, "branches go on from here",
-            {
-                "mode": "markers",
-                "marker": {"color": COLOURS[1], "size": 11, "symbol": "diamond"},
-            },
-        ),
-    ):  # fmt: skip
+        ("trunk", drawn, "trunk", line),
+        ("points", marked, "branches go on from here", {"mode": "markers", "marker": diamond}),
+    ):
         hover = f"<b>{text}</b><br>%{{x:,}} examples: %{{y:.4g}}<extra></extra>"
         x, y = ([at[axis] for at in some] for axis in (0, 1))
         figure.add({"x": x, "y": y, "name": name, "hovertemplate": hover, **look})
-    styled(figure, "Examples seen", safe(metric))
+    figure.styled("Examples seen", safe(metric))
     values = [y for _, y in drawn] + [y for curve in curves for y in curve.losses]
     seen = [x for x, _ in drawn] + [x for curve in curves for x in curve.examples]
-    figure.x_axes(**log10_axis(seen))
+    figure.log10("x", seen)
     if values and min(values) > 0 and max(values) > 10 * min(values):
-        figure.y_axes(**log10_axis(values))
+        figure.log10("y", values)
     return figure

@@ -26,8 +26,7 @@ from orchestrator.report.branch_content import (
     marks_of,
     trunk_and_branches,
 )
-from orchestrator.report.page import Figures, Images, page_of
-from orchestrator.report.runs import provenance_of
+from orchestrator.report.page import Figures, Images, page_of, provenance_of
 from orchestrator.report.sections import (
     Show,
     bullets,
@@ -59,12 +58,6 @@ LINES = (
     "more examples. A click on a batch size in the legend hides its lines."
 )
 
-WHAT_A_SCHEDULE_IS = {
-    "conservative": "It follows the lower ends of the 90 % intervals, to be on the safe side.",
-    "central": "It follows the measured values. If these are too high, it costs more than a fifth "
-    "more examples.",
-}
-
 
 def write_branch_report(
     content: BranchContent,
@@ -77,14 +70,10 @@ def write_branch_report(
     page every `reload_seconds` seconds."""
     shown = Figures(images)
     run = content.run
-    parts = [
-        _answer(content, going_on=reload_seconds is not None),
-        _along(content, shown.show),
-        _costs(content, shown.show),
-        _schedules(content.schedules),
-        provenance_section(provenance_of(run), write_yaml(run.sweep())),
-    ]
-    text = "".join(parts)
+    text = _answer(content, going_on=reload_seconds is not None)
+    text += _along(content, shown.show) + _costs(content, shown.show)
+    text += _schedules(content.schedules)
+    text += provenance_section(provenance_of(run), write_yaml(run.sweep()))
     page = page_of(
         f"{lead(escape(_about(content)))}{contents(text)}{text}",
         title=content.sweep.name,
@@ -124,7 +113,6 @@ def _answer(content: BranchContent, *, going_on: bool) -> str:
 
 
 def _notice(content: BranchContent) -> str:
-    """A notice if the run has not trained everything it is for."""
     if content.queue.done:
         return ""
     count, known = len(content.points), len(content.verdicts)
@@ -175,7 +163,6 @@ def _along(content: BranchContent, show: Show) -> str:
 
 
 def _costs(content: BranchContent, show: Show) -> str:
-    """Shows the branches and what each batch size costs."""
     text = ""
     if content.trunk_losses:
         text = show(
@@ -197,7 +184,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
         "schedules.yaml in the run's folder has the same schedules."
     )
     for name, schedule in schedules.items():
-        text += f"<h3>{escape(name.capitalize())}</h3><p>{WHAT_A_SCHEDULE_IS.get(name, '')}</p>"
+        text += f"<h3>{escape(name.capitalize())}</h3>"
         for what, written in (
             ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
             ("The stages, by examples", write_yaml(schedule["stages"])),
@@ -208,7 +195,6 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cost_table(verdicts: Sequence[Verdict]) -> str:
-    """The table of what each batch size costs at each point."""
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -239,7 +225,6 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
 
 
 def _length_table(content: BranchContent) -> str:
-    """The table of how the answer changed as branches became longer."""
     heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
     rows = [
         [
@@ -261,7 +246,6 @@ def _length_table(content: BranchContent) -> str:
 
 
 def _noise_table(content: BranchContent) -> str:
-    """The table of the noise scale beside the measurements at the same points."""
     rows = []
     for verdict in content.verdicts:
         if (point := content.noise.get(verdict.at_examples)) is not None:

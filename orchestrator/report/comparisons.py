@@ -3,17 +3,55 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.analysis.comparisons import Group, groups_of, relative, shared_size
-from orchestrator.analysis.points import beside_minima, trained_points
+from orchestrator.analysis.points import Point, beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, fold, lead
-from orchestrator.report.style import add_line, guide, log2_axis, mark, of_size, styled
+from orchestrator.report.style import Drawing, guide, mark, of_size
 from orchestrator.results import FrontierRow
+
+
+def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]:
+    """The groups of at least two workloads that differ in one thing: what that is, the part of the
+    name that they share, and workload -> the part that differs. A workload's name is DATA
+    SET/MODEL?OPTIONS; options, such as the share of a data set to train on, make versions."""
+    parts, found = {}, []
+    for name in workloads:
+        path, _, options = name.partition("?")
+        data, _, model = path.rpartition("/")
+        parts[name] = data, model, options
+    for place, by in ((1, "model"), (0, "data set"), (2, "version")):
+        alike: dict[tuple[str, ...], dict[str, str]] = {}
+        for name, part in parts.items():
+            shared = tuple(text for n, text in enumerate(part) if n != place)
+            alike.setdefault(shared, {})[name] = part[place] or "all of it"
+        found += [
+            (by, ", ".join(filter(None, shared)), labels)
+            for shared, labels in alike.items()
+            if len(labels) > 1
+        ]
+    return found
+
+
+def relative(
+    rows: Sequence[FrontierRow], at: int | None
+) -> tuple[int, list[tuple[Point, float]]] | None:
+    """(reference batch size, points with their steps relative to those there) of one curve, at `at`
+    or the smallest batch size that reached the goal. None if the goal was not reached there."""
+    reached = trained_points(rows)
+    unit = next((point for point in reached if at in (None, point.batch_size)), None)
+    if unit is None:
+        return None
+    return unit.batch_size, [(point, point.steps / unit.steps) for point in reached]
+
+
+def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
+    """The smallest batch size at which all curves that have points reached their goals."""
+    sizes = [{point.batch_size for point in trained_points(rows)} for rows in curves]
+    return min(set.intersection(*filter(None, sizes)), default=None) if any(sizes) else None
 
 
 def overview(panels: Sequence[Panel], show: Show) -> str:
@@ -34,10 +72,9 @@ def overview(panels: Sequence[Panel], show: Show) -> str:
 
 
 def comparisons(panels: Sequence[Panel], show: Show) -> str:
-    """Compares goals, models, data sets and all workloads, where there are several."""
     shown = _goals(panels, show)
-    for group in groups_of(dict.fromkeys(panel.workload for panel in panels)):
-        shown += _group(group, panels, show)
+    for by, of, labels in groups_of(dict.fromkeys(panel.workload for panel in panels)):
+        shown += _group(f"{of}: {by}s compared", labels, panels, show)
     rows = [row for panel in panels for row in panel.rows]
     if len({row.workload for row in rows}) > 1:
         curves = grouped(rows, lambda row: f"{row.workload}, {row.recipe}, {row.goal}")
@@ -62,12 +99,9 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
     return shown
 
 
-def _group(group: Group, panels: Sequence[Panel], show: Show) -> str:
-    """Shows workloads that differ in one thing only."""
-    labels = {workload: label for label, workload in group.members}
+def _group(title: str, labels: Mapping[str, str], panels: Sequence[Panel], show: Show) -> str:
     mine = [panel for panel in panels if panel.workload in labels]
     several = len(mine) > len(labels)
-    title = f"{group.of}: {group.by}s compared"
     shown = ""
     for recipe in dict.fromkeys(recipe for panel in mine for recipe in panel.recipes):
         curves = {
@@ -136,13 +170,13 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
             text = of_size(point.batch_size, name)
             text += f"{in_count(point.steps)} steps, {share:.3g} of those at {unit:,}"
             at_each.append((point.batch_size, share, text))
-        add_line(figure, name, at_each, mark(number))
+        figure.line(name, at_each, mark(number))
         shares += [share for _, share in points]
         sizes += [point.batch_size for point, _ in points]
     if at and shares:
         low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
         figure.add(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))
-    styled(figure, "Batch size", "Steps to goal, relative")
-    figure.x_axes(**log2_axis(sizes))
-    figure.y_axes(**log2_axis(shares))
+    figure.styled("Batch size", "Steps to goal, relative")
+    figure.log2("x", sizes)
+    figure.log2("y", shares)
     return figure

@@ -12,9 +12,8 @@ from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, co
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import Gap, Largeness, gaps
-from orchestrator.analysis.rule_costs import RuleCost
 from orchestrator.analysis.scaling import Scaling, scalings
-from orchestrator.analysis.tuned import OptionPoint
+from orchestrator.analysis.tuned import OptionPoint, RuleCost
 from orchestrator.analysis.words import in_count
 from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow, FrontierRow
@@ -36,24 +35,13 @@ class Settings:
     """The settings of a report that a user can choose."""
 
     baseline: Baseline | None = None
-    """The baseline with which large and huge batch sizes are compared."""
     price_per_device_hour: float | None = None
     compare_at: int | None = None
     """Comparisons are relative to this batch size; None: the smallest that curves share."""
 
-    @classmethod
-    def of(cls, asked: Mapping[str, Any]) -> Settings:
-        """Reads the settings from the `report` section of a sweep file."""
-        given = {name: value for name, value in asked.items() if value is not None}
-        if "baseline" in given:
-            given["baseline"] = Baseline.parse(str(given["baseline"]))
-        return cls(**given)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """The measurements of one trial in one metric."""
-
     recipe: str
     batch_size: int
     trial: int
@@ -81,8 +69,6 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """The trials of a recipe, or a selection of them."""
-
     rows: Sequence[Mapping[str, Any]]
     """Batch size, trial, status, steps, steps to goal, best value and metaparameters, from the
     smallest batch size up and by steps to goal."""
@@ -125,24 +111,18 @@ class Panel:
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
-    """Recipe -> its trials, or a selection of them, as rows."""
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
     """Recipe -> the best value of the goal's metric within several budgets."""
     noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
     """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
-    """What rules cost, where recipes follow them."""
     largeness: Largeness | str | None = None
     """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
     @property
     def recipes(self) -> list[str]:
         return list(dict.fromkeys(row.recipe for row in self.rows))
-
-    @property
-    def by_recipe(self) -> dict[str, list[FrontierRow]]:
-        return grouped(self.rows, lambda row: row.recipe)
 
     @cached_property
     def drawn(self) -> Panel:
@@ -162,7 +142,6 @@ class Panel:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        """Forecasts of the noise scale beside the measurements."""
         return compared(self.forecasts, self.scalings)
 
     @cached_property
@@ -181,13 +160,11 @@ class Panel:
 
     @property
     def fewest_steps(self) -> dict[str, float]:
-        """The fewest steps of each recipe that reached the goal."""
         points = grouped(points_of(self.rows), lambda point: point.recipe)
         return {recipe: min(point.steps for point in mine) for recipe, mine in points.items()}
 
     @property
     def least(self) -> str:
-        """Says the fewest steps and the fewest examples."""
         if not self.costs:
             if any(row.censored for row in self.rows):
                 return "Not known: trials were ended before they could reach this goal."

@@ -9,9 +9,8 @@ from typing import Any
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_time
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, in_devices, lead, table
-from orchestrator.report.style import add_line, log2_axis, log10_axis, mark, of_size, styled
+from orchestrator.report.style import Drawing, mark, of_size
 
 BY_STEP_TIMES = (
     "We compare every batch size on every number of devices on which steps were timed. "
@@ -71,13 +70,11 @@ def recommended(panel: Panel, show: Show) -> str:
 
 
 def _in_short(cost: Cost) -> str:
-    """Says a batch size and what it needs."""
     timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
 
 
 def _if_free(panel: Panel) -> str:
-    """Says what more devices than were timed could bring."""
     free = None if panel.advice is None else panel.advice.if_free
     if free is None:
         return ""
@@ -104,10 +101,10 @@ def _examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> Dr
     ordered = sorted(costs, key=lambda cost: cost.batch_size)
     for recipe, mine in grouped(ordered, lambda cost: cost.recipe).items():
         look = _filled(recipes.index(recipe), [cost.pareto for cost in mine])
-        add_line(figure, recipe, [(c.steps, c.examples, _describe(c)) for c in mine], look)
-    styled(figure, "Steps to goal", "Examples")
-    figure.x_axes(**log2_axis(cost.steps for cost in costs))
-    figure.y_axes(**log2_axis(cost.examples for cost in costs))
+        figure.line(recipe, [(c.steps, c.examples, _describe(c)) for c in mine], look)
+    figure.styled("Steps to goal", "Examples")
+    figure.log2("x", (cost.steps for cost in costs))
+    figure.log2("y", (cost.examples for cost in costs))
     return figure
 
 
@@ -123,11 +120,11 @@ def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) 
             (one and one.seconds, one and one.device_seconds, _describe(cost, one))
             for cost, one in points
         ]
-        add_line(figure, recipe, at, look)
-    styled(figure, "Seconds to goal", "Device-seconds")
+        figure.line(recipe, at, look)
+    figure.styled("Seconds to goal", "Device-seconds")
     priced = [one for cost in costs for one in cost.priced]
-    figure.x_axes(**log10_axis(one.seconds for one in priced))
-    figure.y_axes(**log10_axis(one.device_seconds for one in priced))
+    figure.log10("x", (one.seconds for one in priced))
+    figure.log10("y", (one.device_seconds for one in priced))
     return figure
 
 

@@ -13,14 +13,13 @@ from orchestrator.analysis.cost import devices_of, doubts_about
 from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.quality import Largeness, largeness
-from orchestrator.analysis.rule_costs import rule_costs
+from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import BadInput, Goal, Study, StudyKey
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in, options_of
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
-from orchestrator.report.trial_table import MOST_LISTED, Tables, listed_of, outcomes
-from orchestrator.report.trials import tried_of
+from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_of
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -57,7 +56,6 @@ class Source:
 
     @cached_property
     def _by_panel(self) -> dict[tuple[str, str], list[FrontierRow]]:
-        """The frontier of each workload and goal."""
         return grouped(self.rows, lambda row: (row.workload, row.goal))
 
     @cached_property
@@ -100,10 +98,15 @@ class Source:
         keys = {row.key for row in rows}
         studies = [study for study in self.studies if study.key in keys]
         tables = outcomes(run, goal, studies)
+        by_recipe = grouped(studies, lambda study: self.name(study.recipe))
+        tried = {name: tried_of(mine, tables) for name, mine in by_recipe.items()}
         noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
-            **self._trials(goal, studies, tables, most),
+            tried={name: one for name, one in tried.items() if one is not None},
+            options={n: options_of(mine, tables, goal) for n, mine in by_recipe.items()},
+            listed={name: listed_of(mine, tables, most) for name, mine in by_recipe.items()},
+            fixed={name: fixed_in(mine) for name, mine in by_recipe.items()},
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
             quality=self._by_name(best_within_budgets(run, goal, studies)),
             noise=noise,
@@ -111,29 +114,12 @@ class Source:
             largeness=self._largeness(answer, {row.key for row in asked}),
         )
 
-    def _trials(
-        self, goal: Goal, studies: Sequence[Study], tables: Tables, most: int
-    ) -> dict[str, Any]:
-        """What a panel shows of single trials, by field of the panel and by recipe."""
-        by_recipe = grouped(studies, lambda study: self.name(study.recipe)).items()
-        found: dict[str, dict[str, Any]] = {
-            "tried": {name: tried_of(mine, tables) for name, mine in by_recipe},
-            "options": {name: options_of(mine, tables, goal) for name, mine in by_recipe},
-            "listed": {name: listed_of(mine, tables, most) for name, mine in by_recipe},
-            "fixed": {name: fixed_in(mine) for name, mine in by_recipe},
-        }
-        return {
-            field: {name: one for name, one in some.items() if one is not None}
-            for field, some in found.items()
-        }
-
     def _by_name(self, found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
 
     def _forecasts(
         self, rows: Sequence[FrontierRow]
     ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        """The noise scale of these winners, by recipe, and its forecasts."""
         lines: dict[str, dict[int, list[NoisePoint]]] = {}
         forecasts = []
         winners = {row.key: row.trial for row in rows if row.trial is not None}

@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
 from orchestrator.records import Choice, Goal, Range, Study
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, lead
-from orchestrator.report.style import (
-    GUIDE,
-    exact,
-    legend_once,
-    log2_axis,
-    log10_axis,
-    mark,
-    of_size,
-    safe,
-    styled,
-    value_axis,
-)
-from orchestrator.report.trial_table import Tables
+from orchestrator.report.style import Drawing, Trace, guide, mark, of_size, safe, value_axis
+from orchestrator.report.trials import Tables
 
 MOST_PANELS = 24
 """The most metaparameters in the figure."""
@@ -111,7 +98,6 @@ def options_of(
 
 
 def fixed_in(studies: Sequence[Study]) -> set[str]:
-    """The metaparameters that were not searched in a range."""
     spaces = [study.space for study in studies]
     return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
 
@@ -141,45 +127,40 @@ def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -
     gaps = (0.24 / across, 0.32 / down)
     figure = Drawing([safe(name) for name in found], columns=across, gaps=gaps)
     height = 110 + PANEL_HEIGHT * down
-    styled(figure, "", "", height=height)
-    figure.style(margin={"t": 80}, legend={"y": 1 + 46 / (height - 140)}, font={"size": 13})
+    figure.styled(
+        "",
+        "",
+        height=height,
+        margin={"t": 80},
+        legend={"y": 1 + 46 / (height - 140)},
+        font={"size": 13},
+    )
     for number, curves in enumerate(found.values()):
         figure.add(*_rules(curves[0]), panel=number)
-        figure.add(*(_best(one, recipes.index(one.recipe)) for one in curves), panel=number)
+        for one in curves:
+            look = mark(recipes.index(one.recipe))
+            look["line"]["width"], look["marker"]["size"] = 1.8, 7
+            at = [
+                (size, value, f"{of_size(size, one.recipe)}{safe(one.name)} {value:.4g}")
+                for size, value in one.points
+            ]
+            group = f"recipe {one.recipe}"
+            figure.line(one.recipe, at, look, panel=number, legendgroup=group)
         points = [point for curve in curves for point in curve.points]
-        figure.x_axes(number, **log2_axis((size for size, _ in points), most=5))
-        figure.y_axes(number, **log10_axis([value for _, value in points], most=6))
+        figure.log2("x", (size for size, _ in points), most=5, panel=number)
+        figure.log10("y", [value for _, value in points], most=6, panel=number)
         if number >= len(found) - across:
             figure.x_axes(number, title={"text": "Batch size"})
-    legend_once(figure.data)
+    figure.legend_once()
     return figure
 
 
-def _rules(first: Tuned) -> list[dict[str, Any]]:
+def _rules(first: Tuned) -> list[Trace]:
     return [
-        {
-            "x": list(sizes), "y": list(values), "name": name, "mode": "lines",
-            "line": {"color": GUIDE, "dash": dash, "width": 1.2}, "hoverinfo": "skip",
-            "legendgroup": name,
-        }
+        {**guide(sizes, values, name, dash, 1.2), "legendgroup": name}
         for exponent, name, dash in (RULES if first.is_rate else ())
         for sizes, values in [zip(*first.rule(exponent), strict=True)]
-    ]  # fmt: skip
-
-
-def _best(curve: Tuned, number: int) -> dict[str, Any]:
-    look = mark(number)
-    look["line"]["width"], look["marker"]["size"] = 1.8, 7
-    return {
-        "mode": "lines+markers", "name": safe(curve.recipe),
-        "legendgroup": f"recipe {curve.recipe}", "hoverinfo": "text",
-        "x": [size for size, _ in curve.points], "y": [value for _, value in curve.points],
-        "hovertext": [
-            f"{of_size(size, curve.recipe)}{safe(curve.name)} {value:.4g}"
-            for size, value in curve.points
-        ],
-        **look,
-    }  # fmt: skip
+    ]
 
 
 def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
@@ -187,19 +168,19 @@ def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
     titles = ["steps to goal", f"best {safe(goal.metric)}"]
     figure = Drawing(titles, gaps=(0.12, 0))
     for number, (option, mine) in enumerate(grouped(points, lambda one: one.option).items()):
+        exactly = f"{option:.6g}" if isinstance(option, float) else safe(option)
         for panel, what in enumerate(("steps", "best")):
             there = [point for point in mine if getattr(point, what) is not None]
             figure.add({
                 "mode": "lines+markers", "legendgroup": str(number),
                 "x": [point.batch_size for point in there],
                 "y": [getattr(point, what) for point in there],
-                "name": f"{safe(name)} = {exact(option)}", **mark(number),
+                "name": f"{safe(name)} = {exactly}", **mark(number),
             }, panel=panel)  # fmt: skip
-    legend_once(figure.data)
-    styled(figure, "Batch size", "")
-    figure.style(margin={"t": 60}, legend={"y": 1.1})
-    figure.x_axes(**log2_axis(point.batch_size for point in points))
-    figure.y_axes(0, **log2_axis(p.steps for p in points if p.steps is not None))
+    figure.legend_once()
+    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
+    figure.log2("x", (point.batch_size for point in points))
+    figure.log2("y", (p.steps for p in points if p.steps is not None), panel=0)
     values = [point.best for point in points if point.best is not None]
     figure.y_axes(1, **value_axis(values, goal))
     return figure

@@ -1,17 +1,32 @@
-"""The fold of numbers: where each curve bends, and how recipes compare."""
+"""Folds of numbers: where curves bend, how recipes compare, errors, and goals that hold."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.analysis.comparisons import compared_with, fewest_steps
+from orchestrator.analysis.errors import BestOf
+from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import beside_minima, trained_points
-from orchestrator.analysis.rule_costs import tables_of_rules
-from orchestrator.analysis.scaling import PERFECT_TOLERANCE, USEFUL_TOLERANCE, Scaling
-from orchestrator.analysis.words import compared_in_words, in_words, remarks_of
-from orchestrator.report.answer import MOST_SENTENCES, listed, sentences
+from orchestrator.analysis.scaling import (
+    PERFECT_TOLERANCE,
+    USEFUL_TOLERANCE,
+    Scaling,
+    compared_with,
+    fewest_steps,
+)
+from orchestrator.analysis.tuned import tables_of_rules
+from orchestrator.analysis.words import (
+    compared_in_words,
+    errors_in_words,
+    in_count,
+    in_words,
+    remarks_of,
+)
+from orchestrator.records import HELD_FOR, STAYS
+from orchestrator.report.answer import MOST_SENTENCES, listed, sentences, steps_to_goal
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.sections import Show, lead, table
+from orchestrator.report.sections import Show, bullets, lead, table
+from orchestrator.report.style import Drawing, of_size, shaded
 from orchestrator.results import FrontierRow
 
 HEADS = (
@@ -101,7 +116,6 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
 
 
 def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    """The table that compares recipes; it is empty if there is only one recipe."""
     by_recipe = grouped(trained_points(rows), lambda point: point.recipe)
     if len(by_recipe) < 2:
         return ""
@@ -121,3 +135,124 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         ["Recipe", *(f"{size:,}" for size in sizes)],
         cells,
     )
+
+
+PARTS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
+
+ERRORS = (
+    "The errors of the points from which the intervals follow: one standard deviation, in percent "
+    "of the steps. Few trials: other trials would have found another best point. Seeds: repeats of "
+    "one point differ. Resolution: the goal was passed somewhere between two measurements. Other "
+    "scatter: the remaining distance of the points from the curve. The last column says how many "
+    "more steps two thirds of the trials would have needed."
+)
+
+
+def best_of_trials(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _best_of(scaling.best_of),
+            f"{scaling.recipe}: fewest steps by number of trials",
+            errors_in_words(scaling),
+            "A line is the median fewest steps of n trials, as it follows from the trials that "
+            "were made. If a line still falls at its end, more trials would lower that point of "
+            "the curve. Dark lines are small batch sizes, bright lines large ones.",
+        )
+        for scaling in panel.scalings
+        if any(len(one.medians) > 1 for one in scaling.best_of)
+    )
+
+
+def made_of(panel: Panel, show: Show) -> str:
+    rows = [
+        [
+            scaling.recipe,
+            *map(_percent, (parts.few_trials, parts.seeds, parts.resolution, parts.scatter)),
+            "not known" if scaling.by_part is None else f"{100 * (2**scaling.by_part - 1):+.1f} %",
+        ]
+        for scaling in panel.scalings
+        if (parts := scaling.contributions) is not None
+    ]
+    return table(ERRORS, PARTS, rows)
+
+
+def _percent(part: float | None) -> str:
+    return "not known" if part is None else f"{100 * (2**part - 1):.1f} %"
+
+
+def trials_needed(panel: Panel) -> str:
+    known = [one.by_part for one in panel.drawn.scalings if one.by_part is not None]
+    if not known:
+        return "Not known"
+    ends = [f"{100 * (2**part - 1):.0f}" for part in (min(known), max(known))]
+    return f"Two thirds of the trials would need {' to '.join(dict.fromkeys(ends))} % more steps"
+
+
+def _best_of(sizes: Sequence[BestOf]) -> Drawing:
+    """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
+    n trials, up to the number of trials that were made."""
+    figure = Drawing()
+    medians = {one.batch_size: one.medians for one in sizes if one.medians}
+    for batch_size, colour in shaded(medians):
+        at = [
+            (n, steps, f"{of_size(batch_size)}best of {n:,} trials: {in_count(steps)}")
+            for n, steps in medians[batch_size]
+        ]
+        look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
+        figure.line(f"{batch_size:,}", at, look, mode="lines")
+    figure.styled("Trials", "Fewest steps to goal, median", lines="batch size")
+    figure.log2("x", (x for trace in figure.data for x in trace["x"]))
+    figure.log10("y", (y for trace in figure.data for y in trace["y"]))
+    return figure
+
+
+HELD = "Recipe", "Batch size", "Lost again", "Steps to goal", "Steps to goal that holds", "Ratio"
+
+ON_HOLDING = (
+    f"Steps to goal are counted to the first measurement that passes it. Repeats of the best "
+    f"points train on until {HELD_FOR} measurements in a row pass the goal, or {STAYS:g} times as "
+    f"long. Lost again: so many of those that reached the goal failed it at one of the next "
+    f"measurements. The noise of a small batch touches a goal early, so first passage flatters "
+    f"small batches. These points were searched for the first passage: a search for a goal that "
+    f'holds may find others (goals: ["... for {HELD_FOR} measurements"]).'
+)
+
+
+def holding(panel: Panel, show: Show) -> str:
+    known = panel.holdings
+    if not known:
+        return ""
+    figure = show(
+        steps_to_goal(
+            [row for one in known for row in one.rows_held],
+            {one.first.recipe: one.held.curves for one in known if one.held.curves},
+        ),
+        "Steps to a goal that holds",
+        "Medians of the repeats that show it.",
+        "Dotted: the middle of all bends that the points allow, nine tenths shaded.",
+    )
+    sizes = [
+        [
+            one.first.recipe,
+            f"{row.batch_size:,}",
+            f"{again.lost} of {again.reached}",
+            "never" if again.median is None else in_count(again.median),
+            "not in time" if held.median is None else in_count(held.median),
+            "" if not again.median or held.median is None else f"{held.median / again.median:.2f}",
+        ]
+        for one in known
+        for row in one.rows
+        if (again := row.repeats) is not None and (held := again.held) is not None
+    ]
+    return (
+        bullets([holding_in_words(one) for one in known])
+        + lead(ON_HOLDING)
+        + figure
+        + table("What the repeats show, at each batch size, in the median.", HELD, sizes)
+    )
+
+
+def lost_again(panel: Panel) -> str:
+    both = [one.lost for one in panel.holdings]
+    lost, reached = (sum(part) for part in zip(*both, strict=True))
+    return f"{lost:,} of {reached:,} repeats lost the goal again"

@@ -1,8 +1,9 @@
-"""The report: one HTML file that works offline."""
+"""The report of runs: one HTML file that works offline, and its figures."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -13,15 +14,20 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from orchestrator.analysis import ScaleAnswer
+from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.records import BadInput, Baseline, unknown
 from orchestrator.report.comparisons import comparisons, overview
-from orchestrator.report.content import Panel
-from orchestrator.report.drawing import Drawing
-from orchestrator.report.look import KEEP_OPEN, SCRIPT, STYLE
+from orchestrator.report.content import Panel, Settings
+from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.panel import panel_section
-from orchestrator.report.scales import best_batch_fold, laws_fold
+from orchestrator.report.scales import best_batch_fold, laws_fold, scale_answers
 from orchestrator.report.sections import alone, contents, provenance_section
+from orchestrator.report.style import Drawing
+from orchestrator.results import Run, holds_branches, unknown_of
+
+HERE = Path(__file__).parent
 
 Images = tuple[Path, str] | None
 """A folder that receives the figures as files, and their format."""
@@ -82,7 +88,6 @@ class Figures:
 
 
 def _check(folder: Path) -> None:
-    """Checks that images can be written."""
     if find_spec("kaleido") is None:
         raise BadInput(
             "Images need the package kaleido: pip install 'orchestrate-batch-size[images]'.",
@@ -92,19 +97,6 @@ def _check(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
-
-
-def all_figures(
-    panels: Sequence[Panel], scales: ScaleAnswer | None
-) -> dict[tuple[str, str], Drawing]:
-    """The figures of the page by workload ("" if a figure is about all workloads) and title. Where
-    there are several goals, the figures belong to the first."""
-    figures = Figures()
-    _parts(panels, scales, figures)
-    found: dict[tuple[str, str], Drawing] = {}
-    for workload, title, figure in figures.drawn:
-        found.setdefault((workload, title), figure)
-    return found
 
 
 def _parts(
@@ -160,7 +152,7 @@ def page_of(
     text: str, *, title: str, about: str, reload_seconds: int | None, subtitle: str = ""
 ) -> str:
     """The whole page around `text`; `about` is the description in its title."""
-    reload = notice = keep_open = ""
+    reload = notice = ""
     if reload_seconds is not None:
         now = datetime.now(UTC).strftime("%H:%M:%S UTC")
         reload = f'<meta http-equiv="refresh" content="{reload_seconds}">\n'
@@ -168,7 +160,6 @@ def page_of(
             f'<p class="notice" role="status">This run was going on at {now}. The answers follow '
             f"from the trials that had ended by then. The page reloads itself.</p>\n"
         )
-        keep_open = KEEP_OPEN
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -176,8 +167,10 @@ def page_of(
 <meta name="viewport" content="width=device-width, initial-scale=1">
 {reload}<link rel="icon" href="data:,">
 <title>{escape(title)}: {escape(about)}</title>
-<style>{STYLE}</style>
-<script>{get_plotlyjs()}{SCRIPT}{keep_open}</script>
+<style>
+{(HERE / "page.css").read_text()}</style>
+<script>{get_plotlyjs()}
+{(HERE / "page.js").read_text()}</script>
 </head>
 <body>
 <main>
@@ -187,3 +180,97 @@ def page_of(
 </body>
 </html>
 """
+
+
+def write_report_of(
+    sources: Sequence[Source],
+    place: Place,
+    *,
+    reload_seconds: int | None = None,
+    asked: Mapping[str, object] | None = None,
+    images: Images = None,
+) -> None:
+    """Writes the page of one run, or of several runs by their labels on one page."""
+    runs = [source.run for source in sources]
+    provenance: dict[str, object] = {}
+    for source in sources:
+        told = provenance_of(source.run)
+        provenance |= {source.name(key): value for key, value in told.items()}
+    write_report(
+        place,
+        reload_seconds=reload_seconds,
+        images=images,
+        title=", ".join(str(run.sweep()["name"]) for run in runs),
+        panels=panels_of(sources, settings_of(runs, asked or {})),
+        notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
+        scales=scale_answers({source.label: source.run for source in sources}),
+        provenance=provenance,
+        sweep_file="\n".join(write_yaml(run.sweep()) for run in runs),
+    )
+
+
+def provenance_of(run: Run) -> dict[str, object]:
+    """The versions, the machine, the commit, and how the run went."""
+    provenance: dict[str, object] = {**run.provenance()}
+    if isinstance(packages := provenance.get("packages"), dict):
+        listed = ", ".join(f"{name} {version}" for name, version in packages.items())
+        provenance["packages"] = listed
+    return {**provenance, **_how_it_ran(run)}
+
+
+def _how_it_ran(run: Run) -> dict[str, str]:
+    branches = holds_branches(run)
+    names = {"paused": "trained as far as was needed"} if branches else {}
+    tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
+    statuses = Counter(status for table in tables for status in table["status"].to_pylist())
+    ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
+    told = {"trials": ", ".join(ended)}
+    if run.is_compact:
+        told["measurements"] = (
+            "a compact run: all of the best trials and of repeats; of the others only those that "
+            "the answers need"
+        )
+    if run.imported:
+        return told
+    stop = run.sweep()["stop"]
+    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
+    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
+    if not branches:
+        told["exact stopping"] = (
+            "on: trials that could no longer change the frontier were ended"
+            if on
+            else "off: every trial went on to its goals or its budget"
+        )
+    if times := sum(session.get("interruptions", 0) for session in run.sessions()):
+        lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
+        told["lost processes and machines"] = (
+            f"{times:,} trials were interrupted; their slots lost {in_time(lost)} of work"
+        )
+    busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
+    return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
+
+
+def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
+    """The figures of the page of a run by workload ("" if a figure is about all workloads) and
+    title. Where there are several goals, the figures belong to the first."""
+    figures = Figures()
+    panels = panels_of([source], settings_of([source.run], {}))
+    _parts(panels, scale_answers({"": source.run}), figures)
+    found: dict[tuple[str, str], Drawing] = {}
+    for workload, title, figure in figures.drawn:
+        found.setdefault((workload, title), figure)
+    return found
+
+
+def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
+    """The settings that were asked for, or else those in the first run's sweep file."""
+    own = runs[0].sweep().get("report") or {}
+    asked = {key: value for key, value in asked.items() if value is not None}
+    given: dict[str, Any] = {k: v for k, v in {**own, **asked}.items() if v is not None}
+    if "baseline" in given:
+        given["baseline"] = Baseline.parse(str(given["baseline"]))
+    if "baseline" in asked:
+        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
+        if str(given["baseline"]) not in known:
+            raise unknown("baseline", str(given["baseline"]), known)
+    return Settings(**given)

@@ -6,22 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from orchestrator.report import (
-    cost,
-    errors,
-    frontier,
-    holding,
-    metaparameters,
-    noise,
-    numbers,
-    quality,
-    training,
-    trial_table,
-    trials,
-)
+from orchestrator.analysis.words import frontier_cells, on_medians
+from orchestrator.report import cost, metaparameters, numbers, quality, training, trials
 from orchestrator.report.answer import answer_of
 from orchestrator.report.content import Panel
-from orchestrator.report.sections import Show, alone, fold, section
+from orchestrator.report.sections import MOST_ROWS, Show, alone, fold, lead, section, short, table
 
 
 @dataclass(frozen=True)
@@ -41,8 +30,7 @@ def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
     text = alone("The answer", partial(answer_of, panel, show)) + '<div class="folds">'
     for group in GROUPS if panel.drawn.rows else ():
         text += alone(group.title, partial(_folded, group, place, panel, show))
-    rows = frontier.frontier(panel)
-    text += fold(f"{place}frontier", "Frontier", frontier.found(panel), rows) + "</div>"
+    text += fold(f"{place}frontier", "Frontier", _reached(panel), _frontier(panel)) + "</div>"
     if several:
         return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
     return f'<section id="answer"><h2 class="unseen">The answer</h2>{text}</section>'
@@ -60,19 +48,24 @@ GROUPS = (
     Group(
         "enough",
         "Errors, and whether there were enough trials",
-        errors.found,
-        (errors.made_of, errors.best_of_trials),
+        numbers.trials_needed,
+        (numbers.made_of, numbers.best_of_trials),
     ),
-    Group("holding", "Goals that hold", holding.found, (holding.holding,)),
+    Group("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
     Group(
         "metaparameters",
         "Metaparameters",
         metaparameters.found,
         (metaparameters.best_values, metaparameters.options),
     ),
-    Group("trials", "All trials", trials.found, (trials.all_tried, trial_table.table_of_trials)),
+    Group("trials", "All trials", trials.found, (trials.all_tried, trials.table_of_trials)),
     Group("training", "How the winners train", training.found, (training.training_curves,)),
-    Group("noise", "Noise scale and forecasts", noise.found, (noise.forecasts, noise.noise_along)),
+    Group(
+        "noise",
+        "Noise scale and forecasts",
+        training.foretold,
+        (training.forecasts, training.noise_along),
+    ),
     Group(
         "quality",
         "Quality",
@@ -83,3 +76,40 @@ GROUPS = (
 
 OF_ALL = (quality.large_batches, numbers.numbers, cost.recommended)
 """The parts that are about all recipes, whether they are drawn or not."""
+
+
+def _frontier(panel: Panel) -> str:
+    # Those drawn come first, lest they be left out of a table that is too long.
+    drawn = {*panel.drawn.recipes}
+    others = [row for row in panel.rows if row.recipe not in drawn]
+    rows = [*panel.drawn.rows, *others] if len(panel.rows) > MOST_ROWS else [*panel.rows]
+    rows += panel.growing
+    names = list(dict.fromkeys(name for row in rows for name in row.answering[1] or {}))
+    known = [frontier_cells(row) for row in rows]
+    if not any(row.repeats for row in rows):
+        for cells in known:
+            del cells["Median"]
+    body = [
+        [
+            *cells.values(),
+            *(short((row.answering[1] or {}).get(name)) for name in names),
+            ", ".join(f"{count} {status}" for status, count in row.trials.items()),
+            "; ".join(row.remarks()),
+        ]
+        for cells, row in zip(known, rows, strict=True)
+    ]
+    rendered = table(
+        "The frontier: the trial of each study that reached the goal in the fewest steps.",
+        [*(known[0] if known else ()), *names, "Trials", "Notes"],
+        body,
+    )
+    return rendered + lead(
+        f"± is the number of steps between the measurement that passed the goal and the "
+        f"measurement before it. {on_medians(rows)}"
+    )
+
+
+def _reached(panel: Panel) -> str:
+    rows = [*panel.rows, *panel.growing]
+    reached = sum(row.steps is not None for row in rows)
+    return f"The winner of each study; {reached:,} of {len(rows):,} studies reached the goal"

@@ -8,19 +8,8 @@ from html import escape
 from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Held, Largeness
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, lead
-from orchestrator.report.style import (
-    add_line,
-    guide,
-    log2_axis,
-    mark,
-    of_size,
-    safe,
-    shades,
-    styled,
-    value_axis,
-)
+from orchestrator.report.style import Drawing, guide, mark, of_size, safe, shades, value_axis
 from orchestrator.results import BestRow, Run, Within, best_of_studies
 from orchestrator.results.counting import Unit
 
@@ -153,10 +142,9 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
                 if row.value is not None
             ]
             look = mark(number, colours[number])
-            add_line(figure, budget.replace("=", " "), at, look, panel=panel)
-    styled(figure, "Batch size", "")
-    figure.style(margin={"t": 60}, legend={"y": 1.1})
-    figure.x_axes(**log2_axis(row.batch_size for row in rows))
+            figure.line(budget.replace("=", " "), at, look, panel=panel)
+    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
+    figure.log2("x", (row.batch_size for row in rows))
     figure.y_axes(**value_axis([row.value for row in rows if row.value is not None], goal))
     figure.y_axes(0, title={"text": f"Best {safe(rows[0].metric)}"})
     return figure
@@ -167,7 +155,6 @@ def _describe(row: BestRow) -> str:
 
 
 def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
-    """Draws the share of the baseline's accuracy that each recipe reached at each batch size."""
     figure = Drawing()
     ordered = sorted(held, key=lambda one: one.batch_size)
     sizes = [one.batch_size for one in ordered]
@@ -180,9 +167,9 @@ def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
             text += f"{one.accuracy_share:.2%} of the baseline's accuracy"
             text += "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
             at.append((one.batch_size, one.accuracy_share, text))
-        add_line(figure, recipe, at, mark(recipes.index(recipe)))
-    styled(figure, "Batch size", "Share of the baseline's accuracy")
-    figure.x_axes(**log2_axis(sizes))
+        figure.line(recipe, at, mark(recipes.index(recipe)))
+    figure.styled("Batch size", "Share of the baseline's accuracy")
+    figure.log2("x", sizes)
     # What fails altogether would flatten what is near.
     shares = [one.accuracy_share for one in held]
     low = min([share for share in shares if share > 0.9], default=min(shares))
@@ -191,7 +178,6 @@ def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
 
 
 def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> Drawing:
-    """Draws how much better the winners are on their training set than on the test set."""
     figure = Drawing()
     ordered = sorted(gaps, key=lambda gap: gap.batch_size)
     for recipe, mine in grouped(ordered, lambda gap: gap.recipe).items():
@@ -204,7 +190,7 @@ def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]
             )
             for gap in mine
         ]
-        add_line(figure, recipe, at, mark(recipes.index(recipe)))
-    styled(figure, "Batch size", f"Gap in {safe(metric)}")
-    figure.x_axes(**log2_axis(gap.batch_size for gap in gaps))
+        figure.line(recipe, at, mark(recipes.index(recipe)))
+    figure.styled("Batch size", f"Gap in {safe(metric)}")
+    figure.log2("x", (gap.batch_size for gap in gaps))
     return figure

@@ -8,21 +8,8 @@ from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, sca
 from orchestrator.analysis.best_batch import HEADS, rows_of
 from orchestrator.records import ENOUGH_SIZES, BadInput
 from orchestrator.report.content import grouped
-from orchestrator.report.drawing import Drawing
 from orchestrator.report.sections import Show, bullets, fold, table
-from orchestrator.report.style import (
-    add_line,
-    evenly,
-    guide,
-    log2_axis,
-    log10_axis,
-    mark,
-    of_size,
-    safe,
-    shades,
-    styled,
-    whiskers,
-)
+from orchestrator.report.style import Drawing, evenly, guide, mark, of_size, safe, shades, whiskers
 from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, holds_branches
 
 MOST_STUDIES = 300
@@ -77,14 +64,15 @@ def _valleys(bests: Sequence[BestBatch]) -> Drawing:
             (point.batch_size, point.value, f"{of_size(point.batch_size, name)}{point.value:.4g}")
             for point in best.points
         ]
-        add_line(figure, name, at, mark(number, colour))
+        figure.line(name, at, mark(number, colour))
     points = [point for best in bests for point in best.points]
-    styled(figure, "Batch size", f"Best {safe(bests[0].metric)}")
-    figure.style(showlegend=len(bests) <= MOST_NAMED)
-    figure.x_axes(**log2_axis(point.batch_size for point in points))
+    figure.styled(
+        "Batch size", f"Best {safe(bests[0].metric)}", showlegend=len(bests) <= MOST_NAMED
+    )
+    figure.log2("x", (point.batch_size for point in points))
     values = [point.value for point in points]
     if 0 < 3 * min(values) < max(values):
-        figure.y_axes(**log10_axis(values))
+        figure.log10("y", values)
     return figure
 
 
@@ -110,11 +98,11 @@ def _points(law: Law) -> Drawing:
         name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, place, strict=True))
         at = [(p.at[x], p.value.value, f"{p.workload}: {p.value.value:.4g}") for p in points]
         errors = whiskers([point.value for point in points])
-        add_line(figure, name or "measured", at, mark(number), "markers", error_y=errors)
+        figure.line(name or "measured", at, mark(number), "markers", error_y=errors)
         xs += [*(point.at[x] for point in points), None]
         ys += [*(law.at(point.at).value.value for point in points), None]
     figure.add(guide(xs, ys, "the law", "dot"))
-    styled(figure, x.capitalize(), law.quantity.capitalize())
-    figure.x_axes(**log10_axis(point.at[x] for point in law.points))
-    figure.y_axes(**log10_axis(end for p in law.points for end in p.value.ends))
+    figure.styled(x.capitalize(), law.quantity.capitalize())
+    figure.log10("x", (point.at[x] for point in law.points))
+    figure.log10("y", (end for p in law.points for end in p.value.ends))
     return figure

@@ -9,7 +9,7 @@ from html import escape
 from typing import Any
 
 from orchestrator.records import BadInput, Value, mistake
-from orchestrator.report.drawing import Drawing
+from orchestrator.report.style import Drawing
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,6 @@ def fold(place: str, title: str, finding: str, text: str, opened: bool = False) 
 
 
 def contents(text: str) -> str:
-    """Links to the sections of the page."""
     found = re.findall(r'<section id="([^"]+)"><h2>(.*?)</h2>', text)
     links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in found)
     return f'<nav aria-label="On this page"><ul>{links}</ul></nav>' if links else ""
@@ -65,13 +64,11 @@ def lead(text: str) -> str:
 
 
 def bullets(lines: Sequence[str]) -> str:
-    """The lines as a list; it is empty if there are none."""
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<ul>{items}</ul>" if items else ""
 
 
 def cards(found: Iterable[tuple[str, str]]) -> str:
-    """Cards with a title and HTML each."""
     inside = "".join(f"<div><dt>{escape(name)}</dt><dd>{html}</dd></div>" for name, html in found)
     return f'<dl class="cards">{inside}</dl>'
 
@@ -115,7 +112,6 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def short(value: Value | None) -> str:
-    """Formats the value of a metaparameter."""
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

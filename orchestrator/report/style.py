@@ -1,18 +1,164 @@
-"""The style of all figures: colours, shapes and axes."""
+"""Figures in plotly's words, as plain dictionaries, and the style of all: colours, shapes, axes."""
 
 from __future__ import annotations
 
 import html
+import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from plotly.colors import sample_colorscale
 
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.records import Goal
-from orchestrator.report.drawing import Drawing, Trace
+from orchestrator.results.purpose import finite
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Trace = dict[str, Any]
+
+
+class Drawing:
+    """One panel, or several in rows; they are numbered from 0 on, row by row."""
+
+    def __init__(
+        self,
+        titles: Sequence[str] = ("",),
+        *,
+        columns: int = 0,
+        gaps: tuple[float, float] = (0.0, 0.0),
+        one_y: bool = False,
+    ) -> None:
+        """`titles`: of the panels. `columns`: panels in a row; 0: all of them. `gaps`: between
+        columns and between rows, as shares of the figure. `one_y`: all panels have the vertical
+        axis of the first."""
+        self.data: list[Trace] = []
+        self.layout: dict[str, Any] = {}
+        columns = columns or len(titles)
+        rows = math.ceil(len(titles) / columns)
+        width, height = (
+            (1 - gap * (count - 1)) / count
+            for gap, count in zip(gaps, (columns, rows), strict=True)
+        )
+        for panel, title in enumerate(titles):
+            row, column = divmod(panel, columns)
+            left, top = column * (width + gaps[0]), 1 - row * (height + gaps[1])
+            x, y = _names(panel)
+            self.layout[f"xaxis{x[1:]}"] = {"anchor": y, "domain": [left, left + width]}
+            bottom = max(top - height, 0.0)  # rounding may lead below
+            self.layout[f"yaxis{y[1:]}"] = {"anchor": x, "domain": [bottom, top]}
+            if one_y and panel:
+                self.layout[f"yaxis{y[1:]}"] |= {"matches": "y", "showticklabels": False}
+            if title:
+                self.layout.setdefault("annotations", []).append({
+                    "text": title, "x": left + width / 2, "y": top, "xref": "paper",
+                    "yref": "paper", "xanchor": "center", "yanchor": "bottom", "showarrow": False,
+                })  # fmt: skip
+
+    def add(self, *traces: Trace, panel: int = 0) -> None:
+        x, y = _names(panel)
+        self.data += [{"type": "scatter", "xaxis": x, "yaxis": y, **trace} for trace in traces]
+
+    def line(
+        self,
+        name: str,
+        points: Iterable[tuple[Any, Any, str]],
+        look: Mapping[str, Any],
+        mode: str = "lines+markers",
+        panel: int = 0,
+        **more: Any,
+    ) -> None:
+        """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
+        points = list(points)
+        x, y, text = ([point[place] for point in points] for place in range(3))
+        told = {"name": safe(name), "mode": mode, "hovertext": text, "hoverinfo": "text"}
+        self.add({"x": x, "y": y, **told, **look, **more}, panel=panel)
+
+    def style(self, **look: Any) -> None:
+        _update(self.layout, look)
+
+    def styled(
+        self, x_title: str, y_title: str, *, height: int = 460, lines: str = "", **look: Any
+    ) -> None:
+        """The style of all figures; titles of the axes and, if `lines` says what a line is, of the
+        legend; and what else `look` says."""
+        self.style(template=_TEMPLATE, height=height, **look)
+        if lines:
+            self.style(legend={"title": {"text": f"{lines} "}})
+        if x_title:
+            self.x_axes(title={"text": x_title})
+        if y_title:
+            self.y_axes(title={"text": y_title})
+
+    def log2(
+        self, letter: str, values: Iterable[float], most: int = 9, panel: int | None = None
+    ) -> None:
+        """Gives axes ticks at powers of two, at most about `most` of them."""
+        self._look(letter, panel, log2_axis(values, most))
+
+    def log10(
+        self, letter: str, values: Iterable[float], most: int = 8, panel: int | None = None
+    ) -> None:
+        """Gives axes ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
+        self._look(letter, panel, log10_axis(values, most))
+
+    def _look(self, letter: str, panel: int | None, look: Mapping[str, Any]) -> None:
+        for axis in self.axes(letter, panel):
+            _update(axis, look)
+
+    def legend_once(self) -> None:
+        """Keeps one legend entry for each group of traces: the entry of the first trace that has
+        points, because a trace without points shows none."""
+        seen: set[str] = set()
+        for trace in self.data:
+            trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
+            if trace["showlegend"]:
+                seen.add(trace["legendgroup"])
+
+    def axes(self, letter: str, panel: int | None = None) -> Iterator[dict[str, Any]]:
+        """The horizontal ("x") or vertical ("y") axes of all panels, or that of one."""
+        for name, axis in self.layout.items():
+            of_panel = panel is None or name == f"{letter}axis{panel + 1 if panel else ''}"
+            if name.startswith(f"{letter}axis") and of_panel:
+                yield axis
+
+    def x_axes(self, panel: int | None = None, **look: Any) -> None:
+        self._look("x", panel, look)
+
+    def y_axes(self, panel: int | None = None, **look: Any) -> None:
+        self._look("y", panel, look)
+
+    def to_json(self) -> str:
+        """What is no number becomes a gap."""
+        figure = {"data": self.data, "layout": self.layout}
+        try:
+            return json.dumps(figure, allow_nan=False, separators=(",", ":"))
+        except ValueError:
+            return json.dumps(finite(figure), separators=(",", ":"))
+
+    def as_plotly(self) -> go.Figure:
+        """plotly's own figure, which refuses what it does not know."""
+        import plotly.graph_objects as go
+
+        return go.Figure(self.data, self.layout)
+
+
+def _names(panel: int) -> tuple[str, str]:
+    number = panel + 1 if panel else ""
+    return f"x{number}", f"y{number}"
+
+
+def _update(of: dict[str, Any], look: Mapping[str, Any]) -> None:
+    """Sets what `look` says, and leaves the rest of what it has dictionaries for."""
+    for key, value in look.items():
+        if isinstance(value, Mapping):
+            _update(of.setdefault(key, {}), value)
+        else:
+            of[key] = value
+
 
 Item = TypeVar("Item")
 
@@ -47,32 +193,6 @@ def shaded(sizes: Iterable[int]) -> list[tuple[int, str]]:
     return [*zip(ordered, shades(len(ordered)), strict=True)]
 
 
-def add_line(
-    figure: Drawing,
-    name: str,
-    points: Iterable[tuple[Any, Any, str]],
-    look: Mapping[str, Any],
-    mode: str = "lines+markers",
-    panel: int = 0,
-    **more: Any,
-) -> None:
-    """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
-    points = list(points)
-    figure.add(
-        {
-            "x": [x for x, _, _ in points],
-            "y": [y for _, y, _ in points],
-            "name": safe(name),
-            "mode": mode,
-            "hovertext": [text for _, _, text in points],
-            "hoverinfo": "text",
-            **look,
-            **more,
-        },
-        panel=panel,
-    )
-
-
 def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, object]:
     """Intervals about values; one without an end is drawn up to a factor of 1000."""
     up, down = [], []
@@ -83,10 +203,14 @@ def whiskers(estimates: Sequence[Estimate | None], **look: object) -> dict[str, 
 
 
 def guide(
-    x: Sequence[float | None], y: Sequence[float | None], name: str, dash: str = "dash"
+    x: Sequence[float | None],
+    y: Sequence[float | None],
+    name: str,
+    dash: str = "dash",
+    width: float = 1.5,
 ) -> Trace:
     """A line on which nothing was measured."""
-    line = {"color": GUIDE, "dash": dash, "width": 1.5}
+    line = {"color": GUIDE, "dash": dash, "width": width}
     return {"x": x, "y": y, "name": name, "mode": "lines", "line": line, "hoverinfo": "skip"}
 
 
@@ -112,31 +236,7 @@ _TEMPLATE = {
 """Smaller than plotly's own template, and quicker than styling each of a dozen axes."""
 
 
-def styled(
-    figure: Drawing, x_title: str, y_title: str, *, height: int = 460, legend: str = ""
-) -> Drawing:
-    figure.style(template=_TEMPLATE, height=height)
-    if legend:
-        figure.style(legend={"title": {"text": f"{legend} "}})
-    if x_title:
-        figure.x_axes(title={"text": x_title})
-    if y_title:
-        figure.y_axes(title={"text": y_title})
-    return figure
-
-
-def legend_once(traces: Sequence[Trace]) -> None:
-    """Keeps one legend entry for each group of traces: the entry of the first trace that has
-    points, because a trace without points shows none."""
-    seen: set[str] = set()
-    for trace in traces:
-        trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
-        if trace["showlegend"]:
-            seen.add(trace["legendgroup"])
-
-
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
-    """A logarithmic axis with ticks at powers of two, at most about `most` of them."""
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
     stride = max(1, math.ceil((last - first) / most))
@@ -152,7 +252,6 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
-    """A logarithmic axis with ticks at 1, 2 and 5 of each decade, or only at powers of ten."""
     values = [value for value in values if value > 0] or [1.0]
     low, high = math.log10(min(values)), math.log10(max(values))
     margin = 0.04 * max(high - low, 0.5)
@@ -186,11 +285,6 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
     if len(items) <= most:
         return [*items]
     return [items[round(n * (len(items) - 1) / max(most - 1, 1))] for n in range(most)]
-
-
-def exact(value: object) -> str:
-    """Formats the value of a metaparameter, as the name of a category."""
-    return f"{value:.6g}" if isinstance(value, float) else safe(value)
 
 
 def rounded(number: float, digits: int = 4) -> float:

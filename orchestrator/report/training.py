@@ -1,28 +1,30 @@
-"""The fold of training: the goal's metric of the winners as they train."""
+"""The folds along trainings: the winners' metric, the noise scale and its forecasts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
+from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
+from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.records import Goal, StudyKey
 from orchestrator.records.stages import TRUNK
 from orchestrator.report.content import Curve, Panel, grouped
-from orchestrator.report.drawing import Drawing
-from orchestrator.report.sections import Show
+from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
     MOST_CURVES,
+    Drawing,
     guide,
-    log10_axis,
     of_size,
     rounded,
     safe,
     shaded,
-    styled,
     value_axis,
+    whiskers,
 )
 from orchestrator.results import FrontierRow, Run
 from orchestrator.results.counting import columns
@@ -122,8 +124,80 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
             })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
     figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    styled(figure, "Step", safe(goal.metric), legend="batch size")
-    figure.x_axes(**log10_axis(steps))
+    figure.styled("Step", safe(goal.metric), lines="batch size")
+    figure.log10("x", steps)
     values = [value for curve in curves for value in curve.values]
     figure.y_axes(**value_axis([*values, goal.bound], goal))
+    return figure
+
+
+HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
+
+
+def noise_along(panel: Panel, show: Show) -> str:
+    return "".join(
+        show(
+            _noise_along(lines),
+            f"{recipe}: noise scale while it trains",
+            "",
+            "The noise scale is the variance of one example's gradient, divided by the squared "
+            "length of the mean gradient. Far below it, doubling the batch halves the steps. It "
+            "was measured in the winner's repeats; bars are 90 % intervals. Dark lines are small "
+            "batch sizes, bright lines large ones.",
+        )
+        for recipe, lines in panel.noise.items()
+    )
+
+
+def forecasts(panel: Panel, show: Show) -> str:
+    return table(
+        "The batch size that takes a fifth more examples: the forecast from the noise scale beside "
+        "the measurement, with 90 % intervals. The interval of a forecast follows from the scatter "
+        "of the forecasts from single batch sizes.",
+        HEADS,
+        [_cells(one) for one in panel.comparisons],
+    )
+
+
+def _cells(one: Comparison) -> list[str]:
+    scaled = one.preconditioned
+    return [
+        one.recipe,
+        in_words(a_fifth_more(one.forecast)),
+        "not known" if one.measured is None else in_words(a_fifth_more(one.measured)),
+        "" if one.ratio is None else factor_in_words(one.ratio),
+        "" if scaled is None else in_words(a_fifth_more(scaled)),
+    ]
+
+
+def foretold(panel: Panel) -> str:
+    ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
+    if not ratios:
+        return "The gradient noise scale along the winners' trainings"
+    ends = f"{min(ratios):.2g} to {max(ratios):.2g}" if len(ratios) > 1 else f"{ratios[0]:.2g}"
+    return f"Forecasts are {ends} times the measured values"
+
+
+def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:
+    """Draws a line per batch size, from small (dark) to large (bright), against examples."""
+    figure = Drawing()
+    for batch_size, colour in shaded(lines):
+        # Both axes are logarithmic: before the first step there were no examples.
+        points = [p for p in lines[batch_size] if p.step and math.isfinite(p.scale.value)]
+        at = [
+            (
+                point.step * batch_size,
+                point.scale.value,
+                f"{of_size(batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
+                f"{point.trainings} trainings",
+            )
+            for point in points
+        ]
+        look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6}}
+        bars = whiskers([point.scale for point in points], thickness=1, width=0)
+        figure.line(f"{batch_size:,}", at, look, error_y=bars)
+    figure.styled("Examples", "Noise scale, in examples", lines="batch size")
+    found = [trace for trace in figure.data if trace["x"]]
+    figure.log10("x", (x for trace in found for x in trace["x"]))
+    figure.log10("y", (y for trace in found for y in trace["y"]))
     return figure
