@@ -105,7 +105,12 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
 def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     """Returns the splits of the workload's data. Refuses data that are not splits, or a split
     without examples."""
-    data: object = workload.data(data_dir)
+    try:
+        data: object = workload.data(data_dir)
+    except TypeError as error:
+        if data_dir is None:  # which is the usual reason
+            error.add_note("No folder of data was given: --data-dir FOLDER, or $ORCHESTRATE_DATA.")
+        raise
     splits = dict(data) if isinstance(data, Mapping) else {}
     kinds = {split: type(data).__name__ for split, data in splits.items()}
     if "train" not in kinds or not all(isinstance(data, Split) for data in splits.values()):

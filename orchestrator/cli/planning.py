@@ -91,6 +91,7 @@ def plan(
     if keep is not None and not devices:
         raise BadInput("--keep keeps the times of --devices: give both.", code="not-together")
     sweep = load_either(find_sweep_file(file), set_ or [])
+    useless = {"--slots": slots, "--price": price}
     price = price or sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
@@ -107,8 +108,8 @@ def plan(
             run.write_timed({**run.timed(), **times})
         _tell_times(times, as_json=as_json)
         return
-    if slots and not calibrate:
-        say("--slots needs step times to estimate the sweep's time: add --calibrate.")
+    if not calibrate and (given := " and ".join(name for name, value in useless.items() if value)):
+        say(f"{given} can't be used without step times: add --calibrate.")
     for remark in planned.remarks:
         say(remark)
     speeds = None

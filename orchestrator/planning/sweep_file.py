@@ -37,7 +37,8 @@ def find_file(kind: str, name: str, folder: Path) -> Path:
     if os.path.exists(name):
         return Path(name)
     if name not in known:
-        raise unknown(kind, name, known)
+        beside = Path(name).parent.glob("*.y*ml") if "." in name else ()
+        raise unknown(kind, name, [*known, *map(str, beside)])
     return known[name]
 
 
