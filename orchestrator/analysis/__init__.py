@@ -15,6 +15,7 @@ from orchestrator.analysis.forecasts import (
     forecasts_of,
 )
 from orchestrator.analysis.holding import holding_in_words, holdings
+from orchestrator.analysis.methods import methods_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
 from orchestrator.analysis.quality import Held, Largeness, gaps, largeness

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -38,6 +40,13 @@ Searched = Mapping[StudyKey, Collection[str]]
 POINT = "Metaparameters"
 DROPPED = ("Examples", "±", "At step", "Trial", POINT)
 """The columns that tables leave out on a narrow terminal, the first to be dropped first."""
+
+Format = Literal["latex", "markdown", "csv"]
+
+LATEX = str.maketrans(
+    {**{each: f"\\{each}" for each in "&%$#_{}"}, **{each: f"${each}$" for each in "<>"}}
+)
+"""Characters that LaTeX takes for something else, and that names may have."""
 
 MOST_CURVES = 8
 """Largest number of curves whose answers stand above the frontier."""
@@ -77,10 +86,10 @@ def _print_fitting(
         out.print(f"No room for: {', '.join(gone)}. --json prints them.")
 
 
-def answer_table(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> Table:
+def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[dict[str, str]]:
     """The numbers of the answer of each curve."""
     held = {one.first.names: one.held for one in holdings(rows, found)}
-    cells = [
+    return [
         {
             "Workload": one.workload,
             "Goal": one.goal,
@@ -92,9 +101,8 @@ def answer_table(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> Table
             "B_crit": "" if (b_crit := one.critical_batch_size) is None else in_words(b_crit),
             "+20 % if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
         }
-        for one in found[:MOST_CURVES]
+        for one in found
     ]
-    return table_of(cells, shared={"Workload": "{}", "Goal": "until {}"})
 
 
 def _fifth_more(scaling: Scaling) -> str:
@@ -213,7 +221,8 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
     answers: list[str] = []
     try:
         found, answers = scalings(rows), answers_in_words(rows)
-        out.print(answer_table(found, rows))
+        cells = answer_cells(found[:MOST_CURVES], rows)
+        out.print(table_of(cells, shared={"Workload": "{}", "Goal": "until {}"}))
     except Exception as error:  # what was measured is printed, whatever is said about it
         say(mistake("What the curves say", error))
     if (more := len(found) - MOST_CURVES) > 0:
@@ -264,3 +273,22 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
         for study in studies
     ]
     return table_of(cells, numbers=("Batch size", "Trials", "Best steps"))
+
+
+def in_format(rows: Sequence[Mapping[str, str]], format_: Format) -> str:
+    """The rows as a table, to be pasted."""
+    heads = [name for name in (rows[0] if rows else ()) if any(row[name] for row in rows)]
+    lines = [heads, *([row[name] for name in heads] for row in rows)]
+    if format_ == "csv":
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        return text.getvalue().rstrip()
+    if format_ == "markdown":
+        lines.insert(1, ["---"] * len(heads))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    first, *rest = (" & ".join(cell.translate(LATEX) for cell in line) for line in lines)
+    body = "".join(f"{line} \\\\\n" for line in rest)
+    return (
+        f"\\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}\n\\toprule\n{first} \\\\\n\\midrule\n"
+        f"{body}\\bottomrule\n\\end{{tabular}}"
+    )

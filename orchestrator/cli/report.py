@@ -16,6 +16,7 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from orchestrator.cli.answers import Format
     from orchestrator.report import Source
     from orchestrator.results import FrontierRow, GoalOf, Run
 
@@ -52,9 +53,17 @@ def report(
     image_format: Annotated[
         Literal["svg", "png", "pdf"], typer.Option("--format", help="File format of the images.")
     ] = "svg",
+    methods: Annotated[
+        bool,
+        typer.Option("--methods", help="Print instead what was done, in sentences for a paper."),
+    ] = False,
+    table: Annotated[
+        Literal["latex", "markdown", "csv"] | None,
+        typer.Option(help="Print instead the answer of each curve, as a table for a paper."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write one HTML page about runs, or print its answers as JSON."""
+    """Write one HTML page about runs, or print its answers: as JSON, or for a paper."""
     from orchestrator.files.places import Place
     from orchestrator.report import Source, write_report_of
     from orchestrator.results import Run, holds_branches, parse_goals
@@ -89,6 +98,9 @@ def report(
         if as_json:
             print_json(_answers(sources, asked))
             return
+        if methods or table:
+            _for_paper(sources, table, methods=methods)
+            return
         if output is None and many:
             raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
         write = partial(write_report_of, sources, asked=asked)
@@ -99,6 +111,21 @@ def report(
         reason = error.strerror or error
         raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
     answer(page)
+
+
+def _for_paper(sources: Sequence[Source], format_: Format | None, *, methods: bool) -> None:
+    from orchestrator.analysis import methods_of, scalings
+    from orchestrator.cli.answers import answer_cells, in_format
+
+    if format_ is not None:
+        cells = [
+            {"Run": source.label, **row}
+            for source in sources
+            for row in answer_cells(scalings(source.rows), source.rows)
+        ]
+        answer(in_format(cells, format_))
+    for source in sources if methods else ():
+        answer(("\n" if format_ else "") + methods_of(source.run, source.rows))
 
 
 def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from orchestrator.analysis import ScaleAnswer
+from orchestrator.analysis import ScaleAnswer, methods_of
 from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
@@ -194,7 +194,7 @@ def write_report_of(
     runs = [source.run for source in sources]
     provenance: dict[str, object] = {}
     for source in sources:
-        told = provenance_of(source.run)
+        told = provenance_of(source.run) | {"for a paper": methods_of(source.run, source.rows)}
         provenance |= {source.name(key): value for key, value in told.items()}
     write_report(
         place,

@@ -1,0 +1,112 @@
+"""A paragraph for papers: what was done, from what a run's files say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.analysis.estimates import CONFIDENCE
+from orchestrator.analysis.points import has_medians
+from orchestrator.analysis.scaling import USEFUL_TOLERANCE
+from orchestrator.analysis.words import listed
+from orchestrator.files.yaml_files import write_yaml
+from orchestrator.records import DESIGN_NAMES, Choice, Range, Study
+from orchestrator.results import FrontierRow, Run
+
+
+def methods_of(run: Run, rows: Sequence[FrontierRow]) -> str:
+    """Sentences on what was done, from what the run's files say. What a run of others did not write
+    down is left out."""
+    studies = run.studies()
+    goals = dict.fromkeys(row.goal for row in rows)
+    sizes = sorted({study.batch_size for study in studies})
+    workloads = listed([*dict.fromkeys(study.workload for study in studies)])
+    said = [
+        f"We measured the number of steps until {listed([*goals])} for {workloads} at the batch "
+        f"sizes {listed([f'{size:,}' for size in sizes])}."
+    ]
+    if run.imported:
+        said.append("The trainings were made elsewhere, and their files were imported.")
+    else:
+        said += [*_search(run.sweep(), studies), *_trials(studies)]
+    said.append(_repeats(studies, rows))
+    said.append(
+        f"Intervals hold {CONFIDENCE:.0%}. They combine the scatter of seeds, what other trials "
+        f"would have found, the distance between measurements and the scatter about the curve, as "
+        f"far as these are known, over all bends S_min (1 + (B_c / B)^a)^(1/a) that the points "
+        f"allow. B_crit is that of the law with a = 1. A batch size is useful until steps lie "
+        f"within {USEFUL_TOLERANCE:.0%} of the fewest."
+    )
+    said.append(_amount(run, studies))
+    return " ".join(filter(None, said))
+
+
+def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
+    points = sorted({study.trials for study in studies})
+    count = f"{points[0]:,}" if len(points) == 1 else f"{points[0]:,} to {points[-1]:,}"
+    of_recipe = {study.recipe: study for study in studies}
+    recipes = [
+        f"{name}{'' if study.optimizer in (name, '') else f' ({study.optimizer})'}: "
+        + ", ".join(f"{entry} {_range(value)}" for entry, value in study.space.items())
+        for name, study in of_recipe.items()
+    ]
+    schedules = {
+        recipe["name"]: write_yaml(recipe["schedule"], flow=True).strip()
+        for recipe in sweep["recipes"]
+        if recipe["schedule"]
+    }
+    algorithm = sweep["search"]["algorithm"]
+    same = ", the same at all batch sizes" * (algorithm in (*DESIGN_NAMES, "grid", "points"))
+    return [
+        f"At each batch size of each recipe, a {algorithm} search with seed {sweep['seed']} tried "
+        f"{count} points{same}.",
+        f"The ranges were, for {'; '.join(recipes)}.",
+        *(f"Schedule of {name}: {schedule}." for name, schedule in schedules.items()),
+    ]
+
+
+def _range(entry: object) -> str:
+    if isinstance(entry, Range):
+        scale = "" if entry.scale == "linear" else f" ({entry.scale.replace('_', ' ')})"
+        return f"{entry.low:g} to {entry.high:g}{scale}"
+    if isinstance(entry, Choice):
+        return f"of {listed([*map(str, entry.options)])}"
+    return str(entry)
+
+
+def _trials(studies: Sequence[Study]) -> list[str]:
+    budgets = sorted({study.budget_steps for study in studies})
+    most = f"{budgets[0]:,}" if len(budgets) == 1 else f"{budgets[0]:,} to {budgets[-1]:,}"
+    ends = ["when it had reached every goal"] if studies[0].stop_at_goal else []
+    if studies[0].stop_dominated:
+        best = "the first" if studies[0].keep == 1 else f"the first {studies[0].keep}"
+        ends.append(f"when it could no longer be among {best} to reach one")
+    return [f"A trial ended {', '.join([*ends, f'or after {most} steps' if ends else most])}."]
+
+
+def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
+    if not has_medians(rows):
+        return "Steps are the fewest of any trial, which are too few by luck."
+    study = next((study for study in studies if study.repeats), None)
+    if study is None:
+        return "Steps are medians over trainings that differ in their seeds."
+    if study.repeat_best == 1:
+        return (
+            f"The best point was trained {study.repeats} times again with other seeds. Steps are "
+            f"medians of these."
+        )
+    return (
+        f"The best {study.repeat_best} points were each trained {study.repeats} times again with "
+        f"other seeds: half of these chose the point, and steps are medians of the other half."
+    )
+
+
+def _amount(run: Run, studies: Sequence[Study]) -> str:
+    keys = [study.key for study in studies]
+    trials, repeats = (sum(map(len, run.in_parallel(of.trials, keys))) for of in (run, run.repeats))
+    told = run.provenance()
+    packages = ", ".join(f"{name} {version}" for name, version in told.get("packages", {}).items())
+    commit = f", commit {told['commit']}" if told.get("commit") else ""
+    made = f" It was made with orchestrate-batch-size {told['version']}{commit}" if told else ""
+    made += f", {packages}" if packages else ""
+    return f"The run holds {trials:,} trials and {repeats:,} repeats.{made}{'.' if made else ''}"

@@ -1,0 +1,91 @@
+"""What is printed of a run for papers, and what pages quote of the quickstart."""
+
+import csv
+import re
+from pathlib import Path
+
+from conftest import ROOT, orchestrate
+from test_frontier import write_run
+
+from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
+from orchestrator.cli.answers import in_format
+from orchestrator.records import Range
+from orchestrator.results import Run, frontier_of
+
+QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
+PAGES = ("README.md", "docs/index.md", "docs/first-sweep.md", "docs/report.md")
+
+RUN = ROOT / "atlas/runs/rules_digits.zip"
+
+
+def test_methods_say_what_was_searched_and_repeated() -> None:
+    run = Run.open(RUN)
+    said = methods_of(run, frontier_of(run))
+    (study, *_) = (study for study in run.studies() if study.trials > 1)
+    (entry,) = (entry for entry in study.space.values() if isinstance(entry, Range))
+    sweep = run.sweep()
+    for value in (
+        f"{entry.low:g} to {entry.high:g}",
+        f"{study.trials} points",
+        f"seed {sweep['seed']} ",
+        f"best {study.repeat_best} points",
+        f"{study.repeats} times",
+        f"{study.batch_size:,}",
+        run.provenance()["packages"]["torch"],
+    ):
+        assert value in said
+
+
+def test_methods_of_a_run_that_says_little(tmp_path: Path) -> None:
+    run = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
+    said = methods_of(run, frontier_of(run))
+    assert "imported" in said
+    assert "1 trials and 0 repeats" in said
+
+
+def test_tables_hold_the_numbers_of_the_answers() -> None:
+    printed = orchestrate("report", RUN, "--table", "csv").stdout
+    rows = [*csv.DictReader(printed.splitlines())]
+    found = scalings(frontier_of(Run.open(RUN)))
+    assert [row["Recipe"] for row in rows] == [one.recipe for one in found]
+    known = [one.critical_batch_size for one in found]
+    shown = [row["B_crit"].partition(" ")[0] for row in rows]
+    assert shown == ["" if one is None else f"{one.value:,.0f}" for one in known]
+
+
+def test_latex_takes_any_name() -> None:
+    text = in_format([{"A_B": "50 % < x & {y}", "": ""}], "latex")
+    assert r"A\_B \\" in text
+    assert r"50 \% $<$ x \& \{y\} \\" in text
+    assert in_format([], "markdown").startswith("| ")
+
+
+def plain(text: str) -> str:
+    """Without marks of quotations and the breaks of lines."""
+    return " ".join(text.replace("\n> ", " ").split())
+
+
+def test_pages_quote_what_the_quickstart_answers() -> None:
+    """Its run is in the repository, since other kinds of processors may round otherwise."""
+    run = Run.open(QUICKSTART)
+    answers = scalings(frontier_of(run))
+    page = {name: plain((ROOT / name).read_text()) for name in PAGES}
+    fifths = [in_words(one.critical_by_examples) for one in answers if one.critical_by_examples]
+    useful = [one.max_useful_batch_size for one in answers]
+    ends = [
+        f"({one.low:,.0f} to {one.high:,.0f})" for one in useful if one and one.low and one.high
+    ]
+    assert len(fifths) == len(ends) == 3
+    assert [each for each in fifths[1:] if each not in page["README.md"]] == []
+    assert [each for each in ends if each not in page["README.md"]] == []
+    assert ends[0] in page["docs/index.md"]
+    assert headline(answers[0]) in page["docs/report.md"]
+    assert errors_in_words(answers[0]) in page["docs/first-sweep.md"]
+    printed = orchestrate("frontier", QUICKSTART).stdout.splitlines()
+    first = [" ".join(line.split()) for line in printed[2:5]]
+    assert [line for line in first if line not in page["docs/first-sweep.md"]] == []
+    medians = [
+        row.repeats.median for row in frontier_of(run) if row.recipe == "sgd" and row.repeats
+    ]
+    told = re.findall(r"(?m)^sgd +[\d,]+ +[\d,]+ +([\d,.]+) \(", (ROOT / PAGES[2]).read_text())
+    assert [float(each.replace(",", "")) for each in told] == medians
