@@ -92,8 +92,8 @@ def assumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "steplaw_dense.csv").write_text(published_models())
     made = orchestrate("import", "steplaw_dense.csv", "--out", "runs/gpt", cwd=folder)
     assert made.returncode == 0, made.stderr
-    (blobs,) = (code for place, code in blocks("python") if "README" in place and "Blobs" in code)
-    (folder / "mine.py").write_text(blobs)
+    (blobs,) = (code for place, code in blocks("python") if "class Blobs" in code)
+    (folder / "mine.py").write_text(blobs.partition("\n\n\ntrained")[0])
     study = write_study(folder / "published/mnist/simple_cnn/sgd/64")
     write_trial(study, 0, "global_step,val/classification_error\n10,0.5\n20,0.005\n")
     return folder

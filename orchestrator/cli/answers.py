@@ -99,7 +99,7 @@ def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[
             if (useful := one.max_useful_batch_size) is None
             else in_words(useful),
             "B_crit": "" if (b_crit := one.critical_batch_size) is None else in_words(b_crit),
-            "+20 % if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
+            "if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
         }
         for one in found
     ]
