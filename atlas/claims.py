@@ -120,7 +120,15 @@ def _mean_in(text: str) -> Callable[[Numbers], str]:
     )
 
 
-@claim(title="Three regimes", source="Shallue et al.", groups=GROUPS.values())
+@claim(
+    title="Three regimes",
+    source="Shallue et al.",
+    groups=GROUPS.values(),
+    agrees=(
+        "Every curve bends. Before the bend, twice the batch halves the steps; beyond it, "
+        "nothing is saved. So measure where it bends before you rent devices."
+    ),
+)
 def regimes() -> Asked:
     """Steps fall in inverse proportion to the batch size at first, then less and less, and at last
     not at all (Shallue et al.).
@@ -175,7 +183,12 @@ def regimes() -> Asked:
     )
 
 
-@claim(title="Workloads differ", source="Shallue et al.", groups=GROUPS.values())
+@claim(
+    title="Workloads differ",
+    source="Shallue et al.",
+    groups=GROUPS.values(),
+    agrees="The batch size that suits another workload says little about yours: measure your own.",
+)
 def workloads_differ() -> Asked:
     """How far the batch size scales differs enormously between workloads (Shallue et al.).
 
@@ -223,7 +236,14 @@ def workloads_differ() -> Asked:
     )
 
 
-@claim(title="Momentum extends perfect scaling", source="Shallue et al.", groups=GROUPS.values())
+@claim(
+    title="Momentum extends perfect scaling",
+    source="Shallue et al.",
+    groups=GROUPS.values(),
+    agrees="Use momentum for large batches: its advantage over SGD grows with the batch size.",
+    equal="Momentum does not scale further than SGD here; choose it for other reasons.",
+    disagrees="Momentum scales less far than SGD here; choose it for other reasons.",
+)
 def momentum_extends() -> Asked:
     """Momentum and Nesterov momentum keep scaling perfect to larger batch sizes than plain SGD
     (Shallue et al.).
@@ -249,6 +269,7 @@ def momentum_extends() -> Asked:
     title="Momentum gains nothing at small batch sizes",
     source="Shallue et al.",
     groups=GROUPS.values(),
+    agrees="At small batch sizes, momentum saves no steps over a tuned SGD.",
 )
 def momentum_equal_at_first() -> Asked:
     """At small batch sizes, momentum needs as many steps as plain SGD (Shallue et al.).
@@ -276,6 +297,15 @@ def momentum_equal_at_first() -> Asked:
     title="Preconditioning extends perfect scaling",
     source="Zhang et al.",
     groups=("digits_mlp", "digits_cnn"),
+    agrees=(
+        "For the largest batches, try a preconditioned optimizer: its advantage over momentum"
+        " grows."
+    ),
+    equal=(
+        "SOAP, Muon and AdamW keep their advantage over momentum at every batch size, but do "
+        "not scale further."
+    ),
+    disagrees="The advantage of SOAP, Muon and AdamW over momentum shrinks at large batches.",
 )
 def preconditioning_extends() -> Asked:
     """Preconditioned optimizers scale to larger batch sizes than momentum (Zhang et al. of K-FAC;
@@ -300,7 +330,14 @@ def preconditioning_extends() -> Asked:
     )
 
 
-@claim(title="Layer-wise rates at the full batch", source="You et al.", groups=["digits_mlp"])
+@claim(
+    title="Layer-wise rates at the full batch",
+    source="You et al.",
+    groups=["digits_mlp"],
+    agrees="At the full batch, layer-wise rates save steps.",
+    equal="At the full batch, layer-wise rates save no steps over tuned momentum.",
+    disagrees="At the full batch, layer-wise rates take more steps than tuned momentum.",
+)
 def layerwise_at_full_batch() -> Asked:
     """With layer-wise rates (LARS), the full batch needs fewer steps than with momentum (You et
     al.).
@@ -355,6 +392,11 @@ def _follows(name: str, rule: str) -> bool:
     title="No learning-rate rule holds",
     source="Shallue et al., Golmant et al.",
     groups=("rules_digits", "rules_fashion"),
+    agrees="Tune the learning rate again at the new batch size: each rule fails somewhere.",
+    disagrees=(
+        "One rule for the learning rate was as good as tuning everywhere; the claim above it "
+        "says which."
+    ),
 )
 def no_rule_holds() -> Asked:
     """No rule for learning rates (linear, square root, constant) holds across workloads and batch
@@ -411,6 +453,14 @@ def no_rule_holds() -> Asked:
     title="The square root rule costs little",
     source="public sweeps of rules",
     groups=("rules_digits", "rules_fashion"),
+    agrees=(
+        "If you can't tune again, let the learning rate follow the square root of the batch "
+        "size: that costs less than a quarter of the steps."
+    ),
+    disagrees=(
+        "Following the square root of the batch size with the learning rate costs more than a"
+        " quarter of the steps: tune again."
+    ),
 )
 def sqrt_costs_little() -> Asked:
     """A learning rate that is tuned at one batch size and then follows the square root of the batch
@@ -437,7 +487,14 @@ def sqrt_costs_little() -> Asked:
 
 
 @claim(
-    title="Effective learning rates follow no rule", source="Shallue et al.", groups=GROUPS.values()
+    title="Effective learning rates follow no rule",
+    source="Shallue et al.",
+    groups=GROUPS.values(),
+    equal="The best effective learning rate follows a usual rule; the mean power says which.",
+    agrees=(
+        "The best effective learning rate grows neither like the batch size nor like its "
+        "square root."
+    ),
 )
 def effective_rate() -> Asked:
     """The best effective learning rate, learning rate / (1 - momentum), follows neither the linear
@@ -491,7 +548,11 @@ def effective_rate() -> Asked:
 
 
 @claim(
-    title="The size of the data set", source="Shallue et al., Golmant et al.", groups=["subsets"]
+    title="The size of the data set",
+    source="Shallue et al., Golmant et al.",
+    groups=["subsets"],
+    agrees="More data alone does not make larger batches pay.",
+    disagrees="With more data, larger batches pay.",
 )
 def data_set_size() -> Asked:
     """How far the batch size scales depends little on the size of the data set (Shallue et al.,
@@ -527,7 +588,18 @@ def data_set_size() -> Asked:
     )
 
 
-@claim(title="The noise scale foretells B_crit", source="McCandlish et al.", groups=GROUPS.values())
+@claim(
+    title="The noise scale foretells B_crit",
+    source="McCandlish et al.",
+    groups=GROUPS.values(),
+    agrees=(
+        "Where a sweep is too dear, the noise scale foretells what larger batches save, "
+        "within a factor of 1.5."
+    ),
+    disagrees=(
+        "Do not trust the noise scale for what larger batches save: it was off by more than 1.5."
+    ),
+)
 def noise_scale_foretells() -> Asked:
     """The gradient noise scale foretells the critical batch size (McCandlish et al.).
 
@@ -573,7 +645,10 @@ def noise_scale_foretells() -> Asked:
 
 
 @claim(
-    title="Stricter goals allow larger batches", source="McCandlish et al.", groups=GROUPS.values()
+    title="Stricter goals allow larger batches",
+    source="McCandlish et al.",
+    groups=GROUPS.values(),
+    agrees="Measure at the goal that you will train to: a stricter goal makes larger batches pay.",
 )
 def stricter_goals() -> Asked:
     """The critical batch size grows as training proceeds, so that a stricter goal allows a larger
@@ -685,7 +760,10 @@ def _beside(
 
 
 @claim(
-    title="Quality at large batch sizes", source="Shallue et al., You et al.", groups=("quality",)
+    title="Quality at large batch sizes",
+    source="Shallue et al., You et al.",
+    groups=("quality",),
+    agrees="A large batch costs no quality if it is tuned.",
 )
 def no_loss_of_quality() -> Asked:
     """Large batches do not train to a worse error if metaparameters are tuned (Shallue et al.; You
@@ -729,7 +807,14 @@ def no_loss_of_quality() -> Asked:
     )
 
 
-@claim(title="First passage flatters small batches", source="this project", groups=GROUPS.values())
+@claim(
+    title="First passage flatters small batches",
+    source="this project",
+    groups=GROUPS.values(),
+    agrees="Ask for a goal that holds: a first passage flatters small batches.",
+    equal="It makes little difference for the choice of a batch size whether the goal has to hold.",
+    disagrees="Holding a goal costs large batches more than small ones: ask for a goal that holds.",
+)
 def first_passage_flatters() -> Asked:
     """A goal that is reached once is often lost again, above all at small batch sizes, so that
     first passage makes small batches look better than they are.
@@ -769,6 +854,7 @@ def first_passage_flatters() -> Asked:
     title="Schedule-free SGD's advantage is smoothness",
     source="this project",
     groups=("digits_mlp", "digits_cnn"),
+    agrees="Schedule-free SGD pays most where the goal has to hold.",
 )
 def schedule_free_is_smooth() -> Asked:
     """Schedule-free SGD averages its weights, so its advantage over momentum is larger where a goal
@@ -799,6 +885,9 @@ def schedule_free_is_smooth() -> Asked:
     title="Muon scales further than AdamW",
     source="Essential AI, 2505.02222",
     groups=GROUPS.values(),
+    agrees="Muon scales further than AdamW.",
+    equal="Muon keeps its advantage over AdamW at all batch sizes.",
+    disagrees="Muon's advantage over AdamW shrinks at large batches.",
 )
 def muon_keeps_efficiency() -> Asked:
     """Muon keeps its data efficiency at batch sizes beyond AdamW's critical one (2505.02222).
@@ -822,7 +911,13 @@ def muon_keeps_efficiency() -> Asked:
     )
 
 
-@claim(title="A constant half-life of beta2", source="2507.07101", groups=("half_life",))
+@claim(
+    title="A constant half-life of beta2",
+    source="2507.07101",
+    groups=("half_life",),
+    agrees="Scale Adam's beta2 so that its half-life in examples stays the same.",
+    equal="Adam's beta2 need not be changed with the batch size.",
+)
 def constant_half_life() -> Asked:
     """Adam's beta2 should have a half-life that is constant in examples, not in steps (2507.07101).
 
@@ -854,6 +949,7 @@ def constant_half_life() -> Asked:
     title="The local critical batch size rises",
     source="2505.23971",
     groups=("branch_digits_mlp", "branch_digits_cnn"),
+    agrees="Begin with a small batch and enlarge it: the batch that pays grows along a training.",
 )
 def local_critical_rises() -> Asked:
     """The batch size that a training can use is small at its beginning and rises (2505.23971).
@@ -980,7 +1076,15 @@ def _cooling_changes_the_order(workload: str) -> Asked:
     )
 
 
-@claim(title="Cooling down moves the end of scaling, CNN", source=DECAYED, groups=[COOLED[CNN]])
+@claim(
+    title="Cooling down moves the end of scaling, CNN",
+    source=DECAYED,
+    groups=[COOLED[CNN]],
+    agrees=(
+        "Measure with the schedule that you will use: cooling down changes how far the batch "
+        "size scales."
+    ),
+)
 def cooling_moves_the_end_cnn() -> Asked:
     """Curves of different batch sizes cross under warmup-stable-decay, so the batch size scales
     differently when the learning rate comes down (2601.05034).
@@ -993,7 +1097,15 @@ def cooling_moves_the_end_cnn() -> Asked:
     return _cooling_moves_the_end(CNN)
 
 
-@claim(title="Cooling down changes the order, CNN", source=DECAYED, groups=[COOLED[CNN]])
+@claim(
+    title="Cooling down changes the order, CNN",
+    source=DECAYED,
+    groups=[COOLED[CNN]],
+    agrees=(
+        "Compare optimizers with the schedule that you will use: cooling down changes their order."
+    ),
+    equal="The order of optimizers at a constant learning rate is that of cooled trainings.",
+)
 def cooling_changes_the_order_cnn() -> Asked:
     """Rankings of optimizers flip when the learning rate decays (2509.02046).
 
@@ -1006,7 +1118,15 @@ def cooling_changes_the_order_cnn() -> Asked:
     return _cooling_changes_the_order(CNN)
 
 
-@claim(title="Cooling down moves the end, GPT", source=DECAYED, groups=[COOLED[GPT]])
+@claim(
+    title="Cooling down moves the end, GPT",
+    source=DECAYED,
+    groups=[COOLED[GPT]],
+    agrees=(
+        "A small language model scales differently when it is cooled down: measure with the "
+        "schedule that you will use."
+    ),
+)
 def cooling_moves_the_end_gpt() -> Asked:
     """The same of a small language model (2601.05034).
 
@@ -1015,7 +1135,12 @@ def cooling_moves_the_end_gpt() -> Asked:
     return _cooling_moves_the_end(GPT)
 
 
-@claim(title="Cooling down changes the order, GPT", source=DECAYED, groups=[COOLED[GPT]])
+@claim(
+    title="Cooling down changes the order, GPT",
+    source=DECAYED,
+    groups=[COOLED[GPT]],
+    agrees="Cooling down changes the order of optimizers on a small language model.",
+)
 def cooling_changes_the_order_gpt() -> Asked:
     """The same of a small language model (2509.02046).
 

@@ -107,6 +107,7 @@ def files() -> dict[Path, str]:
         pictures[DOCS / PICTURES / "instruments.svg"] = picture
     parts = [
         BEGINNING.read_text(encoding="utf-8"),
+        tomorrow(found),
         summary(found),
         *(section(claim, measured) for claim, measured in found),
         instruments(three) if three else "",
@@ -136,6 +137,30 @@ def measured_of(claim: Claim) -> Measured:
 def is_registered(group: str) -> bool:
     """Whether the run is the one that the rules were made for: the pilot had other seeds."""
     return int(Files.open(RUNS / f"{group}.zip").sweep()["seed"]) == SEEDS.get(group, 2)
+
+
+TOLD = 10
+"""Number of lines in which the page says what follows."""
+
+
+def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
+    """What the answers mean for somebody who chooses a batch size, in the order of the claims."""
+    said = [
+        (measured.is_of_pilot, f"- **{claim.advice[measured.answer]}** {measured.said}")
+        for claim, measured in found
+        if measured.answer in claim.advice
+    ]
+    open_ = sum(measured.answer in ("undecided", "not measured") for _, measured in found)
+    chosen = [text + " *(Pilot.)*" * pilot for pilot, text in sorted(said, key=lambda s: s[0])]
+    lines = [
+        "## What to do tomorrow",
+        "",
+        *chosen[:TOLD],
+        "",
+        f"{open_} of {len(found)} claims are not decided. *Pilot* marks answers of an earlier run "
+        f"with fewer points; the others were measured after their rules were committed.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:

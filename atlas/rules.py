@@ -145,6 +145,8 @@ class Claim:
     """The names of the runs that decide it."""
     rule: Callable[[], Asked]
     """What it asks for. Its docstring has the claim, and how it is decided."""
+    advice: Mapping[Answer, str]
+    """What an answer means for somebody who chooses a batch size tomorrow."""
 
     @property
     def name(self) -> str:
@@ -155,11 +157,22 @@ REGISTERED: list[Claim] = []
 """The claims so far, in the order of the page."""
 
 
-def claim(*, title: str, source: str, groups: Iterable[str]) -> Callable[..., Callable[[], Asked]]:
-    """Makes a claim of the function that says what it asks for."""
+def claim(
+    *, title: str, source: str, groups: Iterable[str], **advice: str
+) -> Callable[..., Callable[[], Asked]]:
+    """Makes a claim of the function that says what it asks for. `advice` maps answers to what they
+    mean."""
 
     def register(rule: Callable[[], Asked]) -> Callable[[], Asked]:
-        REGISTERED.append(Claim(title=title, source=source, groups=tuple(groups), rule=rule))
+        REGISTERED.append(
+            Claim(
+                title=title,
+                source=source,
+                groups=tuple(groups),
+                rule=rule,
+                advice=dict(advice),  # type: ignore[arg-type]
+            )
+        )
         return rule
 
     return register
