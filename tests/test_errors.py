@@ -90,16 +90,19 @@ def test_intervals_of_points_hold_what_other_sweeps_find() -> None:
     assert 0.83 <= np.mean(held) <= 0.98
 
 
-def test_an_interval_holds_the_distance_between_measurements() -> None:
+@pytest.mark.parametrize("steps", [1024, 160])  # whose logarithm is a whole number, or rounded
+def test_an_interval_holds_the_distance_between_measurements(steps: int) -> None:
     """Also where all repeats passed the goal at the same measurement."""
     (row,) = swept(np.random.default_rng(0))[:1]
     assert row.repeats is not None
-    same = replace(row.repeats, steps=(1024,) * 5, median=1024.0, resolution=256)
+    same = replace(row.repeats, steps=(steps,) * 5, median=float(steps), resolution=steps // 4)
     points = points_of([replace(row, repeats=same)])
     (interval,) = errors_of(points).intervals(points)
     assert interval.low is not None
-    assert interval.low <= 768
-    assert interval.value == 1024
+    assert interval.low <= 0.75 * steps
+    assert interval.value == steps
+    assert interval.high is not None
+    assert interval.high < 1.05 * steps
 
 
 def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() -> None:

@@ -31,6 +31,9 @@ OWN_WEIGHT = 4
 """The scatter over all batch sizes counts as much as this many more repeats of the point itself,
 because the spread of five numbers is a poor estimate."""
 
+LEAST_VARIANCE = 1e-12
+"""In doublings: repeats that all take the same steps differ by the rounding of logarithms."""
+
 FEWEST_KNOWN = 3
 """Number of trials of a batch size that must be known, best first, for parts to say anything."""
 
@@ -131,9 +134,9 @@ def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
 def _seed_variance(luck: Floats, again: Repeats) -> float:
     """The variance of a median of repeats. Their own scatter counts as much as that of all batch
     sizes: a point whose repeats lie far apart is less well known than others."""
-    count, own = len(again.steps), 1.0
-    if count > 1 and luck.any():
-        own = float(np.log2(np.maximum(again.steps, 1)).var(ddof=1) / luck.var())
+    count, own, whole = len(again.steps), 1.0, float(luck.var())
+    if count > 1 and whole > LEAST_VARIANCE:
+        own = float(np.log2(np.maximum(again.steps, 1)).var(ddof=1)) / whole
     apart = (OWN_WEIGHT + max(count - 1, 0) * own) / freedom_of(again)
     return apart * variance_of_median(luck, again.count)
 
