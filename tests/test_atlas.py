@@ -128,7 +128,7 @@ def test_points_that_ratios_share_count_once() -> None:
     assert whole == {a: 0.5, b: 0, c: -0.5}
 
 
-@pytest.mark.dear
+@pytest.mark.slow
 def test_rules_find_what_is_true_and_rarely_what_is_not() -> None:
     """With the errors that the planned points have; as it was before anything was measured."""
     found = power.all_shares()

@@ -148,7 +148,6 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"factors": [2, 4]}, ("wrong-value", "`factors`", 1)),
         ({"factors": [1, 256]}, ("batch-too-large", "factors", 256, "1,400")),
         ({"trunk": {**TRUNK, "space": {}}}, ("missing-value", "trunk", "learning_rate")),
-        ({"trunk": {**TRUNK, "batch_size": 0}}, ("wrong-value", "trunk.batch_size", 0)),
         ({"trunk": {**TRUNK, "run": "runs/x"}}, ("wrong-value", "trunk", "optimizer, space")),
         ({"trunk": {"run": "runs/never", "batch_size": 8}}, ("not-a-run", "runs/never")),
         ({"trunk": {"batch_size": 8}}, ("wrong-value", "trunk", "`workload`", "`optimizer`")),

@@ -103,11 +103,9 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
         (tar({"b7.cls": b"1"}), ("corrupt", "b7", ".cls")),
         (tar({**GOOD, "a.png": b"x"}), ("corrupt", "a.png")),
         (tar({**GOOD, "a.cls": b"10"}), ("wrong-value", "a.cls", 9, "'10'")),
-        (tar({**GOOD, "a.cls": b"-1"}), ("wrong-value", "a.cls", 9, "'-1'")),
         (tar({**GOOD, "a.cls": b"9" * 5000}), ("wrong-value", "a.cls", 9)),
         (tar({**GOOD, "a.cls": b"\xff"}), ("wrong-value", "a.cls", 9)),
         (tar({**GOOD, "a.cls": b"1 2"}), ("wrong-value", "a.cls", "one", "'1 2'")),
-        (tar({**GOOD, "a.cls": b""}), ("wrong-value", "a.cls", "one", "''")),
         (tar({}), ("empty",)),
     ],
 )
