@@ -18,7 +18,7 @@ from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import BadInput, FinishedTrial, Outcome
+from orchestrator.records import FinishedTrial, Outcome
 from orchestrator.results import Run, frontier_of, median_interval, study_files, to_csv
 
 pytestmark = pytest.mark.dear
@@ -82,34 +82,6 @@ def test_the_first_trials_of_a_search_are_a_search_for_so_many(
         assert (to_csv(rows), [row.trials_used for row in rows]) == answer
 
 
-def test_more_of_the_best_can_be_kept_later(sweep_file: SweepFile, tmp_path: Path) -> None:
-    """The best four are those of a run without early ends, whenever they are asked for."""
-    file = sweep_file(
-        goals=["val/error < 0.1"], search={"trials": 12}, budget={"steps": 200}, batch_sizes=[64]
-    )
-    found = {}
-    for name, setting in {
-        "later": "stop.keep=1", "at once": "stop.keep=4", "whole": "stop.dominated=false",
-    }.items():  # fmt: skip
-        command("sweep", str(file), "--no-ray", "--out", str(tmp_path / name), "--set", setting)
-        found[name] = frontier_of(Run.open(tmp_path / name))
-    assert all(row.finished and row.leaders[0].trial == row.trial for row in found["later"])
-    assert any(len(row.leaders) < 4 for row in found["later"])
-
-    grown = plan(load_sweep(file, ["stop.keep=4"]))
-    run = Run.open(tmp_path / "later")
-    run.create(grown.sweep.resolved(), grown.studies, {})
-    assert not all(row.finished for row in frontier_of(run)), "the best four are not known yet"
-    more = ("--set", "stop.keep=4", "--out", str(tmp_path / "later"))
-    assert "begin anew" in command("sweep", str(file), "--no-ray", *more).stderr
-    best = {
-        name: [row.leaders[:4] for row in frontier_of(Run.open(tmp_path / name))] for name in found
-    }
-    assert best["later"] == best["at once"] == best["whole"]
-    assert all(len(leaders) == 4 for leaders in best["whole"])
-    assert all(row.finished for row in frontier_of(run))
-
-
 def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
     run, planned = made(tmp_path / "run", sweep_file())
     trial = first_trials(planned.studies[0], planned.sweep.seed)[0]
@@ -120,24 +92,24 @@ def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "shown"),
     [
-        ("seed=1", "seed: 0 in the run, 1 in the sweep"),
-        ("evaluate.spacing=0.5", r"evaluate\.spacing: 0\.05 in the run, 0\.5 in the sweep"),
+        ("seed=1", ("seed: 0", 1)),
+        ("evaluate.spacing=0.5", ("evaluate.spacing: 0.05", 0.5)),
         (
             "recipes=[{name: sgd, space: {learning_rate: {low: 1, high: 2}}}]",
-            r"space\.learning_rate\.low: 0\.001 in the run, 1 in the sweep",
+            ("space.learning_rate.low: 0.001", 1),
         ),
-        ("search.algorithm=sobol", r"search\.algorithm: halton in the run, sobol in the sweep"),
-        ("goals=[val/error < 0.2]", r"goal val/error < 0\.2 .* stopped at another goal"),
-        ("batch_sizes=[64]", "batch size 256: in the run, but not in this sweep"),
-        ("search.trials=2", "trials: 3 in the run, 2 in the sweep"),
+        ("search.algorithm=sobol", ("search.algorithm: halton", "sobol")),
+        ("goals=[val/error < 0.2]", ("goal val/error < 0.2",)),
+        ("batch_sizes=[64]", ("batch size 256",)),
+        ("search.trials=2", ("trials: 3", 2)),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
-    tiny: Path, sweep_file: SweepFile, change: str, named: str
+    tiny: Path, sweep_file: SweepFile, change: str, shown: tuple[object, ...]
 ) -> None:
-    with pytest.raises(BadInput, match=f"(?s){named}"):
+    with refused("incomparable", *shown):
         refuse_incomparable(Run(tiny), plan(load_sweep(sweep_file(), [change])))
 
 
@@ -186,38 +158,26 @@ def test_ranges_may_be_named_that_were_taken_by_default(
 
 
 @pytest.mark.parametrize(
-    ("there", "here", "named"),
+    ("there", "here", "shown"),
     [
-        (
-            {},
-            "budget.steps=59",
-            "budget: 60 steps in the run, 59 in the sweep; .* raised, not lowered",
-        ),
-        (
-            {"search": {"algorithm": "tpe", "trials": 3}},
-            "budget.steps=90",
-            "tpe chose its points by",
-        ),
-        ({"schedule": {"decay": "cosine"}}, "budget.steps=90", "60 steps .* decay cosine"),
-        ({"schedule": {"warmup_fraction": 0.1}}, "budget.steps=90", r"warmup_fraction 0\.1"),
+        ({}, "budget.steps=59", ("budget: 60 steps", 59)),
+        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget.steps=90", ("tpe",)),
+        ({"schedule": {"decay": "cosine"}}, "budget.steps=90", ("60 steps", "decay cosine")),
+        ({"schedule": {"warmup_fraction": 0.1}}, "budget.steps=90", ("warmup_fraction 0.1",)),
         (
             {"schedule": {"warmup_steps": {"low": 0, "high": 61}}},
             "budget.steps=90",
-            r"warmup_steps 61 ",
+            ("warmup_steps 61",),
         ),
-        (
-            {},
-            "budget={steps: 90, inherit: 2}",
-            r"budget\.inherit: None in the run, 2\.0 in the sweep",
-        ),
+        ({}, "budget={steps: 90, inherit: 2}", ("budget.inherit: None", 2.0)),
     ],
 )
 def test_what_follows_the_budget_keeps_it(
-    sweep_file: SweepFile, tmp_path: Path, there: dict[str, Any], here: str, named: str
+    sweep_file: SweepFile, tmp_path: Path, there: Any, here: str, shown: tuple[object, ...]
 ) -> None:
     file = sweep_file(**of_sgd(there))
     run, _ = made(tmp_path / "run", file)
-    with pytest.raises(BadInput, match=f"(?s){named}"):
+    with refused("incomparable", *shown):
         refuse_incomparable(run, plan(load_sweep(file, [here])))
 
 
@@ -436,7 +396,5 @@ def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_pa
     run.create(older, planned.studies, {})
     refuse_incomparable(run, planned)
     measured = plan(load_sweep(sweep_file(), ["evaluate.noise_scale=true"]))
-    with pytest.raises(
-        BadInput, match=r"evaluate\.noise_scale: never in the run, always in the sweep"
-    ):
+    with refused("incomparable", "evaluate.noise_scale: never", "always"):
         refuse_incomparable(run, measured)
