@@ -1,7 +1,7 @@
 """More trials at some batch sizes, and the advice on which ones to train next."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import orchestrate, refused, train_all
+from conftest import TINY, refused, train_all
+from test_growth import SweepFile, made
+from typer.testing import CliRunner
 
 import orchestrator
 from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
+from orchestrator.cli import app
 from orchestrator.cli.advising import (
     advised_for,
     smaller_sizes,
@@ -42,8 +45,6 @@ from orchestrator.results import (
 )
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
-
-SweepFile = Callable[..., Path]
 
 SIZES = (2, 8, 32, 128, 512)
 
@@ -100,9 +101,7 @@ def test_more_that_is_no_more_is_refused(sweep_file: SweepFile, entry: str, said
 
 @pytest.mark.dear
 def test_a_run_grows_where_it_is_given_more(sweep_file: SweepFile, tmp_path: Path) -> None:
-    begun = plan(load_sweep(sweep_file(repeats=1)))
-    run = Run(tmp_path / "run")
-    run.create(begun.sweep.resolved(), begun.studies, {})
+    run, begun = made(tmp_path / "run", sweep_file(repeats=1))
     assert train_all(run, begun) == 8
     for entry, trained in (
         ("{batch_sizes: [256], repeats: 4}", 3),
@@ -236,19 +235,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Five batch sizes of two recipes with repeats."""
     folder, chance = tmp_path_factory.mktemp("advise"), np.random.default_rng(0)
     document = {
-        "name": "small",
-        "workloads": ["digits/mlp"],
-        "goals": ["val/error < 0.3"],
-        "recipes": ["sgd", "momentum"],
-        "batch_sizes": [4, 16, 64, 256, "full"],
-        "search": {"trials": 4},
-        "budget": {"steps": 200},
-        "repeats": 3,
-    }
+        **TINY, "goals": ["val/error < 0.3"], "recipes": ["sgd", "momentum"], "repeats": 3,
+        "batch_sizes": [4, 16, 64, 256, "full"], "search": {"trials": 4}, "budget": {"steps": 200},
+    }  # fmt: skip
     (folder / "sweep.yaml").write_text(yaml.safe_dump(document))
-    planned = plan(load_sweep(folder / "sweep.yaml"))
-    run = Run(folder / "run")
-    run.create(planned.sweep.resolved(), planned.studies, {})
+    run, planned = made(folder / "run", folder / "sweep.yaml")
     for study in planned.studies:
         for index in range(study.trials):
             run.write(ended(study, index, 0, chance))
@@ -286,17 +277,9 @@ def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> N
     assert "imported from an archive" in remarks[0]
 
 
-def test_a_run_of_branches_is_refused(trained: Run, tmp_path: Path) -> None:
-    run = Run(tmp_path / "run")
-    run.create({**trained.sweep(), "branch": {}}, trained.studies(), {})
-    with refused("holds-branches", run.place):
-        advised_for(run)
-
-
 @pytest.mark.dear
 def test_the_command_says_what_the_steps_are(trained: Run) -> None:
-    told = orchestrate("advise", trained.place)
-    assert "+20 % examples at" in told.stdout, told.stderr
+    told = CliRunner().invoke(app, ["advise", str(trained.place)])
     assert f"--out {trained.place} --set" in told.stdout
     table = orchestrator.open_run(str(trained.place)).advise()
     assert "narrowing" in table.to_arrow().column_names

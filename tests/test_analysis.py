@@ -7,8 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_trial
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from test_report import ROW, UNREACHED
 
 from orchestrator.analysis import (
@@ -168,21 +166,6 @@ def test_where_all_that_pays_off_was_timed_nothing_would_be_faster() -> None:
     found = advice(costs(hyperbola("sgd", 1000, 32), devices_of(step_times(1, 1e-6))))
     assert found is not None
     assert found.if_free is None
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.floats(0, 1), st.floats(1e-5, 1), st.sampled_from([1, 2, 4, 8]))
-def test_what_would_be_faster_was_never_timed(
-    overhead: float, per_example: float, ranks: int
-) -> None:
-    devices = devices_of(step_times(overhead, per_example, ranks))
-    found = advice(costs(hyperbola("sgd", 1000, 32), devices))
-    assert found is not None
-    if found.if_free is not None:
-        (free,), (timed,) = found.if_free.priced, found.fastest.priced
-        assert not free.timed
-        assert free.seconds < timed.seconds
-        assert timed.timed
 
 
 def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:

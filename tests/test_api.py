@@ -8,26 +8,23 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import models
 import pandas as pd
 import pytest
 import warm
-from conftest import orchestrate, refused
+from conftest import TINY, orchestrate, refused
 
 import orchestrator
 from orchestrator import Run
 from orchestrator.cli import runs
+from orchestrator.planning.studies import plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.results import FrontierRow
 
 SWEEP: dict[str, Any] = {
-    "name": "small",
-    "workloads": ["digits/mlp"],
-    "goals": ["val/error < 0.1"],
-    "recipes": ["sgd"],
-    "batch_sizes": [32, 64],
-    "search": {"trials": 3},
-    "budget": {"steps": 400},
+    **TINY, "goals": ["val/error < 0.1"], "batch_sizes": [32, 64], "budget": {"steps": 400},
     "repeats": 2,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -258,7 +255,6 @@ def test_it_works_off_the_main_thread_and_quietly(
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.dear
 @pytest.mark.slow
 def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
     page = (Path(__file__).parent.parent / "docs" / "python.md").read_text()
@@ -270,25 +266,9 @@ def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
     assert float(done.stdout.splitlines()[-1]) < 0.1
 
 
-def test_evaluations_are_cheap_unless_asked_for(tmp_path: Path) -> None:
-    """Between two, twice as many examples are trained as are looked at."""
-    (tmp_path / "mine.py").write_text("""
-import torch
-from orchestrator import Classification, Tensors
-
-class Mine(Classification):
-    goal = "val/error < 0.1"
-
-    def data(self, data_dir):
-        x, y = torch.zeros(90, 2), torch.zeros(90, dtype=torch.int64)
-        return {"train": Tensors(x, y), "val": Tensors(x[:30], y[:30]), "test": Tensors(x, y)}
-
-    def model(self):
-        return torch.nn.Linear(2, 2)
-""")
-    sweep = {**SWEEP, "workloads": [f"{tmp_path}/mine.py:Mine"], "goals": [], "batch_sizes": [8]}
-    for asked, gap in (({}, 8), ({"min_examples": 16}, 2)):
-        made = orchestrator.sweep(
-            {**sweep, "evaluate": asked}, out=tmp_path / f"every-{gap}", ray=False
-        )
-        assert made.studies()[0].grid.min_gap == gap
+@pytest.mark.parametrize(("asked", "gap"), [({}, 8), ({"min_examples": 16}, 2)])
+def test_evaluations_are_cheap_unless_asked_for(asked: dict[str, int], gap: int) -> None:
+    """Between two, twice as many examples are trained as are looked at, 30 for each."""
+    changes = {"workloads": [models.name(models.MLP)], "batch_sizes": [8], "evaluate": asked}
+    (study,) = plan(Sweep.model_validate({**TINY, **changes})).studies
+    assert study.grid.min_gap == gap

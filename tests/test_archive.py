@@ -1,27 +1,23 @@
 """The published layout, in and out; the published definition, written a second way in pandas."""
 
-import csv
 import itertools
 import json
 import math
-import os
 import random
-import signal
-import subprocess
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
-from conftest import command, make_trial, orchestrate, refused, wait_for
-from test_growth import command as invoked
-from test_scaling import PUBLISHED, published_curves
+from conftest import make_trial, orchestrate, refused
+from driving import driving
+from typer.testing import CliRunner
 
+from orchestrator.cli import app
 from orchestrator.records import (
     STATUSES,
     Choice,
@@ -40,7 +36,6 @@ from orchestrator.results import (
     to_csv,
 )
 from orchestrator.results.archive import import_archive
-from orchestrator.results.curve_files import read_curves
 from orchestrator.results.export import export_archive
 
 SPACE = {
@@ -148,36 +143,13 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     assert rows["mnist_subsets/mnist_100/fc"].steps == 7
     with refused("missing-option", run.place, "--goal"):
         frontier_of(run)
-
-
-@pytest.mark.parametrize(
-    ("text", "columns", "flaw"),
-    [
-        ("step,a/b\n1,1\n2,\n", {"step": [1, 2], "a/b": [1.0, None]}, None),
-        ("step,a/b\n1,NaN\n2,inf\n3,1e-3\n", {"a/b": [math.nan, math.inf, 1e-3]}, None),
-        ("step,a/b\n", {"step": [], "a/b": []}, None),
-        ("step,a/b\n1,true\n", {"a/b": [None]}, "cells that are no numbers: 1"),
-        ("step,a/b,a/b\n1,2,3\n", {"a/b": [2.0]}, "there twice"),
-        ("step,a/b\n1,2,3\n", {"a/b": [2.0]}, "numbers: 1"),
-        ("step,a/b\n1,2\n2\n", {"a/b": [2.0, None]}, None),
-        ("step,a/b\n1.5,2\n3.0,4\n", {"step": [3], "a/b": [4.0]}, "0 to 1,000,000,000: 1"),
-        ("a/b\n1\n", {"step": []}, "no column `step`"),
-        ("\x00\x01\xff", {"step": []}, "no column `step`"),
-    ],
-)
-def test_a_curve_as_far_as_it_can_be_read(
-    text: str, columns: dict[str, list[Any]], flaw: str | None, tmp_path: Path
-) -> None:
-    path = tmp_path / "measurements.csv"
-    path.write_text(text, encoding="latin-1")
-    table, flaws = read_curves({0: str(path)})
-    for name, values in columns.items():
-        assert table[name].to_pylist() == pytest.approx(values, nan_ok=True), name
-    assert not flaws if flaw is None else flaw in flaws[0]
+    with refused("imported-run", run.place):
+        CliRunner().invoke(app, ["resume", str(run.place)], catch_exceptions=False)
 
 
 def random_archive(source: Path, chance: random.Random) -> None:
-    """Ties, gaps, steps out of order or there twice, missing columns, every status."""
+    """Ties, gaps, infinities, steps out of order or there twice, missing columns, every status."""
+    values = ["", "nan", "inf", "-inf", "0.1", "0.2", "0.3", "0.5"]
     for optimizer in ("sgd", "momentum"):
         for size in (1, 4):
             study = write_study(source / f"mnist/model/{optimizer}/{size}")
@@ -188,7 +160,7 @@ def random_archive(source: Path, chance: random.Random) -> None:
                 ]
                 lines = [",".join(names)]
                 for _ in range(chance.randint(0, 12)):
-                    cells = [chance.choice(["", "nan", "0.1", "0.2", "0.3", "0.5"]) for _ in names]
+                    cells = [chance.choice(values) for _ in names]
                     lines.append(",".join([str(chance.randint(0, 6)), *cells[1:]]))
                 status = chance.choice(["COMPLETE"] * 3 + ["INFEASIBLE", "INCOMPLETE"])
                 write_trial(study, number, "\n".join(lines) + "\n", status=status)
@@ -214,7 +186,7 @@ def sorted_by_pandas(
 def first_past(table: pd.DataFrame, goal: Goal) -> tuple[int, int] | None:
     if goal.metric not in table:
         return None
-    values = table[goal.metric]
+    values = table[goal.metric].replace([math.inf, -math.inf], math.nan)
     passed = table[values < goal.bound if goal.direction == "<" else values > goal.bound]
     return tuple(map(int, passed.iloc[0][["step", "trial"]])) if len(passed) else None  # type: ignore[return-value]
 
@@ -255,7 +227,8 @@ def test_the_best_is_what_pandas_finds(seed: int, tmp_path: Path) -> None:
         within = None if text is None else Within.parse(text)
         for row in best_of(run, "val/error", maximise=maximise, first=first, within=[within]):
             table = tables[row.recipe, row.batch_size]
-            values = table.get("val/error", pd.Series(dtype=float)).dropna()
+            values = table.get("val/error", pd.Series(dtype=float))
+            values = values[np.isfinite(values)]
             if values.empty:
                 assert (row.value, row.step, row.trial) == (None, None, None)
                 continue
@@ -342,85 +315,8 @@ def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
         assert ours == theirs
 
 
-@pytest.mark.dear
-def test_by_command(tmp_path: Path) -> None:
-    study = write_study(tmp_path / "archive/mnist/fc/sgd/8")
-    write_trial(study, 0, "step,val/error\n10,0.5\n20,0.1\n")
-    write_trial(study, 1, "")
-    run, archive = str(tmp_path / "run"), str(tmp_path / "archive")
-    result = invoked("import", archive, "--out", run)
-    assert "1 studies, 2 trials" in result.stderr
-    assert "mnist/fc/sgd/8/1/measurements.csv: is empty" in result.stderr
-    rows = invoked("frontier", run, "--goal", "val/error<0.2", "--csv").stdout
-    (row,) = csv.DictReader(rows.splitlines())
-    assert (row["workload"], row["steps"], row["trial"]) == ("mnist/fc", "20", "0")
-    for code, at_fault, *arguments in (
-        ("imported-run", run, "resume", run),
-        ("missing-option", run, "frontier", run),
-        ("no-study", run, "import", run, "--out", str(tmp_path / "other")),
-        ("exists", run, "import", archive, "--out", run),
-        ("exists", archive, "export", run, archive),
-    ):
-        with refused(code, at_fault):
-            invoked(*arguments)
-
-
 def holds_studies(run: Path, count: int) -> bool:
     return len(list(run.glob("trials/**/study.parquet"))) >= count
-
-
-PUBLISHED_GOALS = {
-    "mnist/*": "val/classification_error < 0.01",
-    "fashion_mnist/*": "val/classification_error < 0.1",
-    "cifar_10/*": "val/classification_error < 0.3",
-    "imagenet/resnet_50": "val/classification_error < 0.25",
-    "imagenet/vgg_11": "val/classification_error < 0.35",
-    "open_images_v4/*": "val/average_precision > 0.31",
-    "lm1b/*": "val/cross_entropy_error < 3.9",
-    "common_crawl/*": "val/cross_entropy_error < 3.9",
-}
-
-
-@pytest.mark.slow
-def test_the_nine_published_curves_from_archive_to_page(tmp_path: Path) -> None:
-    curves = published_curves()
-    for workload, points in curves.items():
-        goal = next(Goal.parse(g) for p, g in PUBLISHED_GOALS.items() if fnmatch(workload, p))
-        after = goal.bound * (0.9 if goal.direction == "<" else 1.1)
-        for size, steps in points:
-            study = write_study(tmp_path / "archive" / workload / "momentum" / str(size))
-            text = f"step,{goal.metric}\n{steps - 1},{goal.bound}\n{steps},{after}\n"
-            write_trial(study, 1, text, steps=steps)
-    goals = [f"--goal={pattern}: {goal}" for pattern, goal in PUBLISHED_GOALS.items()]
-    run, page = str(tmp_path / "run"), tmp_path / "page.html"
-    invoked("import", str(tmp_path / "archive"), "--out", run)
-    answers = json.loads(invoked("report", run, *goals, "--json").stdout)
-    critical = {one["workload"]: one["critical_batch_size"] for one in answers}
-    assert set(critical) == set(curves)
-    found = {workload: one["value"] for workload, one in critical.items() if one is not None}
-    assert {workload: found[workload] for workload in PUBLISHED} == {
-        workload: pytest.approx(critical, rel=0.15) for workload, critical in PUBLISHED.items()
-    }
-    assert curves.keys() - found.keys() == {"cifar_10/resnet_8"}, "whose bend is no hyperbola's"
-    invoked("report", run, *goals, "-o", str(page))
-    assert all(workload in page.read_text() for workload in curves)
-
-
-def session_of(process: int) -> int:
-    try:
-        return os.getsid(process)
-    except ProcessLookupError:
-        return 0
-
-
-def wait_for_end_of_session(leader: int) -> None:
-    for _ in range(3000):
-        if leader not in map(
-            session_of, [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        ):
-            return
-        time.sleep(0.02)
-    raise AssertionError("processes of a command that was killed are still there")
 
 
 @pytest.mark.slow
@@ -433,17 +329,11 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
             write_trial(study, number, f"step,val/error\n{lines}{'junk' * (number == 3)}\n")
     chance = random.Random(1)
     for _ in range(2):
-        process = subprocess.Popen(
-            command("import", source, "--out", run), start_new_session=True,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
         there = len(list(run.glob("trials/**/study.parquet"))) + chance.randint(1, 3)
-        wait_for(partial(holds_studies, run, there), process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        with driving(tmp_path, "import", source, "--out", run) as driver:
+            driver.wait_until(partial(holds_studies, run, there))
+            driver.kill()  # none of its processes outlasts it
         assert not (run / "sweep.yaml").exists(), "no run before all is there"
-        # Its processes are a session of their own, and none outlasts it.
-        wait_for_end_of_session(process.pid)
     result = orchestrate("import", source, "--out", run)
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("rows whose step is no whole number") == 5

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import wait_for
+from conftest import TINY, wait_for
 from machines import MINE, Machine, can_be_had, machines
 
 import orchestrator
@@ -61,12 +61,10 @@ CLUSTER: dict[str, Any] = {
 }
 
 SWEEP: dict[str, Any] = {
-    "name": "virtual",
+    **TINY,
     "workloads": ["mine.py:Mine"],
     "goals": ["val/error < 0.1"],
-    "recipes": ["sgd"],
     "batch_sizes": [32, 64, 128],
-    "search": {"trials": 3},
     "budget": {"steps": 500},
     "stop": {"dominated": False},
     "resources": {"gpus_per_device": 1},

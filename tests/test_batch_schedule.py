@@ -1,7 +1,6 @@
 """Batch sizes that grow along a training."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +13,16 @@ import yaml
 from conftest import TINY, make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
+from test_cooling import killed_at
 from test_growth import command
 from torch.nn import functional
 
 from orchestrator.analysis import points_of
-from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BatchSchedule, EvaluationGrid, Extras, Stage, Trial
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.results import Run, frontier_of
-from orchestrator.training import Checkpoint, loop
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.trainer import derive_seed, fresh_model
 from orchestrator.workloads import load_workload
@@ -146,25 +144,10 @@ def test_ranks_and_micro_batches_change_nothing(train_on_pair: Callable[..., Any
 
 
 @pytest.mark.parametrize("at", [30, 31, 32, 41])
-def test_interrupted_at_a_change_it_goes_on_to_the_bit(
-    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_at_a_change_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
     trial = trial_of(GROWING, models.MLP, dropout=0.2, gradient_clip=1.0)
     whole, _ = run_trial(trial)
-    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
-    save = Checkpoint.save
-
-    def save_and_die(self: Checkpoint, trial: Trial, state: Any, *rest: Any) -> None:
-        save(self, trial, state, *rest)
-        if state()["step"] == at:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "save", save_and_die)
-        patch.setattr(loop, "MOST_SAVING", math.inf)
-        with pytest.raises(KeyboardInterrupt):
-            run_trial(trial, checkpoint=checkpoint)
-    resumed, outcome = run_trial(trial, checkpoint=checkpoint)
+    resumed, outcome = killed_at(trial, tmp_path / "trial.pt", iter((at, 60)))
     assert outcome.resumed_steps == at
     assert [m.metrics for m in resumed] == [m.metrics for m in whole]
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from browser import CHROMIUM, Look, visits
 from conftest import assert_refused, orchestrate
+from test_branching import BRANCHES
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
@@ -19,17 +20,10 @@ from orchestrator.results import Run
 from orchestrator.sweeping.branch_answer import answer_in
 
 TINY = {
-    "name": "tiny",
-    "trunk": {
-        "workload": "digits/mlp", "optimizer": "sgd", "space": {"only": {"learning_rate": 0.1}},
-        "batch_size": 8, "budget": {"examples": 6000},
-    },
-    "points": [20, 80],
-    "factors": [1, 2, 4],
-    "seeds": 4,
+    **BRANCHES,
     "learning_rate": {"rules": ["linear"], "multiples": [1]},
     "length": {"examples": 512, "at_most": 1024},
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +91,7 @@ def test_what_is_asked_of_searches_is_refused(branches: Path) -> None:
     for code, at_fault, *arguments in (
         ("holds-branches", branches, "frontier", branches),
         ("holds-branches", branches, "best", branches, "val/loss"),
+        ("holds-branches", branches, "advise", branches),
         ("not-a-run", branches.parent, "report", branches, branches.parent, "-o", "x.html"),
         ("holds-branches", branches, "report", branches, f"{branches}/../run", "-o", "x.html"),
         ("holds-branches", "--goal", "report", branches, "--goal", "val/error<0.1"),

@@ -259,18 +259,6 @@ def test_the_schedule_doubles_and_never_shrinks() -> None:
     assert megatron(again) == "0:32"
 
 
-def test_in_words() -> None:
-    assert verdict_in_words(verdict(6, low=4, high=9, at=12_000)) == (
-        "After 12,000 examples: batch size 48 (32 to 72) costs a fifth more examples; "
-        "local critical batch size 320 (210 to 450); learning rate x2 at factor 4 (x2 at factor 1)."
-    )
-    free = replace(verdict(math.inf), critical=Estimate(value=math.inf, low=210, high=math.inf))
-    assert verdict_in_words(free) == (
-        "After 0 examples: batch sizes up to at least 128 cost less than a fifth more examples; "
-        "local critical batch size at least 210; learning rate x2 at factor 16 (x2 at factor 1)."
-    )
-
-
 BATCH_SIZE = 4
 STEPS = 256
 FACTORS = (1, 2, 4, 8, 16)

@@ -23,7 +23,6 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
-    BadInput,
     BatchSchedule,
     Choice,
     EvaluationGrid,
@@ -148,7 +147,6 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"factors": [2, 4]}, ("wrong-value", "`factors`", 1)),
         ({"factors": [1, 256]}, ("batch-too-large", "factors", 256, "1,400")),
         ({"trunk": {**TRUNK, "space": {}}}, ("missing-value", "trunk", "learning_rate")),
-        ({"trunk": {**TRUNK, "batch_size": 0}}, ("wrong-value", "trunk.batch_size", 0)),
         ({"trunk": {**TRUNK, "run": "runs/x"}}, ("wrong-value", "trunk", "optimizer, space")),
         ({"trunk": {"run": "runs/never", "batch_size": 8}}, ("not-a-run", "runs/never")),
         ({"trunk": {"batch_size": 8}}, ("wrong-value", "trunk", "`workload`", "`optimizer`")),
@@ -188,24 +186,21 @@ def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "refused"),
+    ("changes", "shown"),
     [
         ({"name": "renamed", "confirm": True}, None),
         ({"learning_rate": {"rules": ["linear"], "multiples": [1, 0.5]}}, None),
-        ({"seeds": 6}, r"branch\.seeds: 4 in the run, 6 in the sweep"),
-        ({"length": {"examples": 512}}, r"branch\.length\.at_most: 2048 in the run, None in"),
-        ({"loss": "val/error"}, r"branch\.loss: val/loss in the run, val/error in"),
-        ({"factors": [1, 2]}, r"branch\.factors: \[1, 2, 4\] in the run, \[1, 2\] in"),
-        ({"points": [20, 90]}, r"states_at: 83 in the run, 93 in"),
+        ({"seeds": 6}, ("branch.seeds: 4", 6)),
+        ({"points": [20, 90]}, ("states_at: 83", 93)),
     ],
 )
 def test_what_may_be_asked_of_branches_later(
-    tmp_path: Path, changes: dict[str, Any], refused: str | None
+    tmp_path: Path, changes: dict[str, Any], shown: tuple[object, ...] | None
 ) -> None:
     found, other = planned(tmp_path), planned(tmp_path, **changes)
     run = Run(tmp_path / "run")
     run.create(found.sweep.resolved(), found.studies, {})
-    with pytest.raises(BadInput, match=refused) if refused else nullcontext():
+    with refused("incomparable", *shown) if shown else nullcontext():
         refuse_incomparable(run, other)
 
 

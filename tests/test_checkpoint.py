@@ -3,8 +3,6 @@ never killed."""
 
 import json
 import math
-import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 import models
 import pytest
 import torch
-from conftest import command, make_trial, orchestrate, refused, run_trial, wait_for
+from conftest import make_trial, orchestrate, refused, run_trial
+from driving import driving
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Outcome, Trial
@@ -97,15 +96,19 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
 
 
 @pytest.mark.dear
+@pytest.mark.parametrize("trial", [long_trial(workload=models.GhostCNN), long_trial(dropout=0.3)])
 def test_checkpoints_leave_no_trace_in_the_curve(
-    tmp_path: Path, train_on_pair: Callable[..., Any]
+    trial: Trial, tmp_path: Path, train_on_pair: Callable[..., Any]
 ) -> None:
-    """This also holds if ranks share the statistics of batch norms between evaluations."""
-    trial = long_trial(workload=models.GhostCNN)
+    """This also holds if ranks share the statistics of batch norms between evaluations, and where
+    each rank has a stream of its own for dropout."""
     whole, _ = train_on_pair(trial)
-    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
+    place = Place.at(tmp_path / "trial.pt")
+    checkpoint = Checkpoint(place=place, every_seconds=1e-9, keep=True)
     chopped, _ = train_on_pair(trial, checkpoint=checkpoint)
     assert [m.metrics for m in chopped] == [m.metrics for m in whole]
+    state = torch.load(tmp_path / "trial.pt", weights_only=True)
+    assert len(state["training"]["ranks"]) == 2
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
@@ -117,21 +120,6 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         # In a sweep, training goes on without.
         lost = Checkpoint(place=Place.at(path), every_seconds=1e-9)
         assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
-
-
-@pytest.mark.dear
-def test_two_ranks_go_on_to_the_bit(tmp_path: Path, train_on_pair: Callable[..., Any]) -> None:
-    """The model has dropout, with a separate stream on each rank. The trial stops at the end of a
-    shorter trial."""
-    trial = long_trial(dropout=0.3)
-    whole, _ = train_on_pair(trial)
-    again, _ = train_on_pair(
-        trial,
-        checkpoint=Checkpoint(place=Place.at(tmp_path / "x.pt"), every_seconds=1e-9, keep=True),
-    )
-    assert [m.metrics for m in again] == [m.metrics for m in whole]
-    state = torch.load(tmp_path / "x.pt", weights_only=True)
-    assert len(state["training"]["ranks"]) == 2
 
 
 def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -175,10 +163,9 @@ def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
         "trial", "noisy_quadratic?d=2000", "--optimizer", "momentum", "--batch-size", 8,
         "--steps", 2000, "--checkpoint", path, "--checkpoint-seconds", 0.1, "--json",
     )  # fmt: skip
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.DEVNULL)
-    wait_for(path.exists, process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with driving(tmp_path, *arguments) as driver:
+        driver.wait_until(path.exists)
+        driver.kill()
     assert torch.load(path, weights_only=True)["training"]["step"] > 0
     resumed = orchestrate(*arguments)
     whole = orchestrate(*arguments[:-5], "--json")

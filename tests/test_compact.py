@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from conftest import refused, train_all
+from conftest import TINY, refused, train_all
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 from test_branching import BRANCHES, TRUNK
 from test_frontier import write_run
-from test_growth import command
+from test_growth import command, made
 
 import orchestrator
 from orchestrator.planning.growth import refuse_incomparable
@@ -34,14 +34,13 @@ from orchestrator.results import (
 )
 from orchestrator.results.export import export_compact
 
+pytestmark = pytest.mark.dear
+
 SWEEP: dict[str, Any] = {
-    "name": "small",
-    "workloads": ["digits/mlp"],
+    **TINY,
     "goals": ["val/error < 0.3", "val/error < 0.1"],
-    "recipes": ["sgd"],
     "batch_sizes": [32, 64, 128, 256],
     "search": {"trials": 8},
-    "budget": {"steps": 60},
     "stop": {"keep": 2},
     "repeats": {"count": 2, "of": 2, "evaluate": {"noise_scale": True}},
 }
@@ -78,7 +77,6 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-@pytest.mark.dear
 @pytest.mark.parametrize(
     "question",
     [
@@ -107,7 +105,6 @@ def test_it_gives_the_same_answers(runs: tuple[Path, Path], question: str) -> No
     assert answers != {""}
 
 
-@pytest.mark.dear
 def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
     run, compact = runs
     assert (run / "frontier.csv").read_bytes() == (compact / "frontier.csv").read_bytes()
@@ -120,7 +117,6 @@ def test_it_has_the_same_frontier_and_page(runs: tuple[Path, Path]) -> None:
     assert pages[0] == re.sub(told, "", pages[1])
 
 
-@pytest.mark.dear
 def test_a_packed_run_is_read_only_and_has_its_page_beside_it(
     runs: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -138,14 +134,12 @@ def test_a_packed_run_is_read_only_and_has_its_page_beside_it(
         Run.open(tmp_path / "c.zip")
 
 
-@pytest.mark.dear
 def test_it_is_trained_alike(runs: tuple[Path, Path]) -> None:
     run, compact = map(orchestrator.open_run, runs)
     studies = run.compare(compact).studies
     assert {pair.verdict for pair in studies} == {"same"}
 
 
-@pytest.mark.dear
 def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Path) -> None:
     original = Run.open(runs[0])
     (study, *_) = original.studies()
@@ -161,7 +155,6 @@ def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Pa
     assert {where.partition(":")[0] for where in exported["where"].to_pylist()} == {"machine-001"}
 
 
-@pytest.mark.dear
 def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) -> None:
     original, compact = map(Run.open, runs)
     assert compact.is_compact
@@ -175,7 +168,6 @@ def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) 
     assert not any("trial-" in name for name in files)
 
 
-@pytest.mark.dear
 def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_path: Path) -> None:
     for number, run in enumerate(runs):
         export_compact(Run.open(run), tmp_path / str(number))
@@ -184,7 +176,6 @@ def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_
         export_compact(Run.open(runs[0]), tmp_path / "0")
 
 
-@pytest.mark.dear
 @pytest.mark.parametrize(
     "changes",
     [
@@ -212,7 +203,6 @@ def test_it_goes_on_as_the_original_does(
     assert found[0] == found[1]
 
 
-@pytest.mark.dear
 @pytest.mark.parametrize(
     ("question", "lacking"),
     [
@@ -232,7 +222,6 @@ def test_it_gives_no_answer_that_it_lacks(
         command(*question.replace("RUN", str(runs[1])).split())
 
 
-@pytest.mark.dear
 def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> None:
     """Trial 0 spent the budget before trial 1 beat it."""
     file = tmp_path / "sweep.yaml"
@@ -241,8 +230,7 @@ def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> 
     changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
     changes["resources"] = {"stack": 1}  # one after the other
     file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
-    planned, run = plan(load_sweep(file)), Run(tmp_path / "run")
-    run.create(planned.sweep.resolved(), planned.studies, {})
+    run, planned = made(tmp_path / "run", file)
     train_all(run, planned)
     (study,) = planned.studies
     assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]
@@ -265,7 +253,6 @@ curves = st.lists(
 )
 
 
-@pytest.mark.dear
 @settings(max_examples=40, deadline=None)
 @given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
 @example([("reached", [0.9, 0.8, 0.1]), ("exhausted", [0.9, 0.5, 0.3, 0.6])], "val/error < 0.2")
@@ -290,7 +277,6 @@ def _answers(run: Run, goal: str) -> Iterator[str]:
     yield repr(best_of(run, "val/error", maximise="<" in goal))
 
 
-@pytest.mark.dear
 def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
     trunk = {**TRUNK, "budget": {"examples": 1600}}
     length = {"examples": 512, "at_most": 512}
@@ -324,7 +310,6 @@ def test_a_run_in_a_bucket(bucket: str, tmp_path: Path) -> None:
     assert content(tmp_path / "out") == content(tmp_path / "compact")
 
 
-@pytest.mark.dear
 def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
     """A run of which a trial is missing is exported as it is, and the missing trial is trained."""
     run = orchestrator.sweep(

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+import yaml
+from conftest import ROOT, TINY
 
 pytestmark = [
     pytest.mark.cluster,
@@ -18,15 +19,6 @@ pytestmark = [
     ),
 ]
 
-SWEEP = """
-name: inside
-workloads: [digits/mlp]
-goals: [val/error < 0.5]
-recipes: [sgd]
-batch_sizes: [64]
-search: {trials: 2}
-budget: {steps: 60}
-"""
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
@@ -83,7 +75,7 @@ def test_a_sweep_runs_in_the_container(tmp_path: Path) -> None:
     buildah("commit", empty, base)
     places = settings_of_pip(tmp_path)
     buildah("build", "--pull=never", *places, "--file", file, "--tag", "made", ROOT)
-    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(TINY))
     within = buildah("from", "--pull=never", "localhost/made")
     sweep = f"--volume={tmp_path / 'sweep.yaml'}:/work/sweep.yaml:ro"
     said = buildah("run", sweep, within, "--", "sh", "-c", "id -un && orchestrate sweep sweep.yaml")

@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, files_of_repository, train_all
-
-from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.results import Run
+from test_growth import made
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 SECTIONS = dict(re.findall(r"^## (Add .*?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
@@ -88,10 +85,7 @@ def test_what_is_added_works(copy: Path, sweep_file: Callable[..., Path]) -> Non
     assert len(written) == 7
     for check in (["check"], ["format", "--check"]):
         run("-m", "ruff", *check, *written, folder=copy)
-    planned = plan(load_sweep(sweep_file()))
-    quickstart = Run(copy / "runs" / "quickstart")
-    quickstart.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(quickstart, planned)
+    train_all(*made(copy / "runs" / "quickstart", sweep_file()))
     lines = [
         line
         for section in SECTIONS.values()
@@ -102,10 +96,6 @@ def test_what_is_added_works(copy: Path, sweep_file: Callable[..., Path]) -> Non
     run("-c", DO, *lines, folder=copy)
     report = copy / "runs" / "quickstart" / "report.html"
     assert "Examples to goal against batch size" in report.read_text()
-
-
-def test_three_things_can_be_added() -> None:
-    assert list(SECTIONS) == ["Add a workload", "Add an optimizer", "Add a figure"]
 
 
 def test_every_target_of_the_makefile_has_a_line_of_help() -> None:

@@ -75,24 +75,6 @@ def test_every_way_a_trial_can_end_has_its_colour() -> None:
     assert sorted(coloured) == sorted(STATUSES)
 
 
-def test_panels_fill_the_grid_without_overlap() -> None:
-    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
-    taken = [
-        (x, y)
-        for at in (panel["gridPos"] for panel in PANELS)
-        for x in range(at["x"], at["x"] + at["w"])
-        for y in range(at["y"], at["y"] + at["h"])
-    ]
-    rows = 1 + max(y for _, y in taken)
-    assert sorted(taken) == [(x, y) for x in range(24) for y in range(rows)]
-
-
-def test_panels_have_units_and_say_how_to_read_them() -> None:
-    for panel in PANELS:
-        assert len(panel["description"]) > 40, panel["title"]
-        assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
-
-
 def test_the_data_source_is_left_to_whoever_imports_it() -> None:
     assert BOARD["id"] is None
     assert VARIABLES["datasource"]["type"] == "datasource"

@@ -6,10 +6,10 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import jsonschema
 import pytest
@@ -17,16 +17,14 @@ import torch
 import typer.main
 import warm
 from conftest import ROOT, files_of_repository, orchestrate, train_all
-from pydantic import BaseModel
+from test_growth import made
 
 from orchestrator.cli import app
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
-from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep import Recipe, Sweep
-from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
-from orchestrator.results import Run, best_of
+from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
+from orchestrator.results import best_of
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data.catalogue import CATALOGUE
 
@@ -174,7 +172,7 @@ IN_TEXT = [
 @pytest.mark.parametrize(("place", "line"), sorted({*COMMANDS, *IN_TEXT}))
 def test_commands_of_the_pages_exist(place: str, line: str) -> None:
     command: Any = typer.main.get_command(app)
-    _, *words = shlex.split(line, comments=True)
+    _, *words = shlex.split(line.partition(" > ")[0], comments=True)
     known = {option for each in command.params for option in each.opts}
     while words and words[0] in known:
         words.pop(0)
@@ -187,6 +185,8 @@ def test_commands_of_the_pages_exist(place: str, line: str) -> None:
     }
     given = {word.partition("=")[0] for word in words if re.match("--?[a-z]", word)}
     assert given <= known
+    if (place, line) in COMMANDS:
+        command.make_context(line, words)  # all that it needs, each of the right kind
 
 
 def test_targets_of_the_pages_are_in_the_makefile() -> None:
@@ -212,42 +212,16 @@ def test_tables_and_schemas_are_as_the_code_has_them(reference: ModuleType) -> N
         assert orchestrate("schema", kind).stdout == path.read_text()
 
 
-def every_key(part: type[BaseModel], within: str = "") -> set[str]:
-    """The keys of a file, as pydantic knows them."""
-    found: set[str] = set()
-    for name, field in part.model_fields.items():
-        key = f"{within}{field.alias or name}"
-        kinds = [*_models_in(field.annotation)]
-        nested = [
-            kind for kind in kinds if (part, name) not in {(Recipe, "search"), (Recipe, "budget")}
-        ]
-        found |= {key} if not nested else set()
-        for kind in nested:
-            found |= every_key(kind, f"{key}.")
-    return found
-
-
-def _models_in(kind: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        yield kind
-    for inner in get_args(kind):
-        yield from _models_in(inner)
-
-
-@pytest.mark.parametrize(
-    ("page", "kind"), [("sweep-file.md", Sweep), ("branch-file.md", BranchFile)]
-)
-def test_every_key_of_a_file_has_its_row(page: str, kind: type[BaseModel]) -> None:
-    said = set(re.findall(r"^\| `([\w.]+)` \|", (DOCS / page).read_text(), re.M))
-    # `scale` says where workloads stand; `scales` is what a run keeps of it.
-    known = {key for key in every_key(kind) if not key.startswith("branch.")} - {"scales"}
-    # What a program is, is said in the list of workloads.
-    known = {re.sub(r"^programs\.", "workloads.", key) for key in known}
-    if kind is BranchFile:
-        known = {
-            key for key in known if key.split(".")[0] not in Sweep.model_fields or "." not in key
-        }
-    assert known - said == set()
+def test_every_part_of_a_file_has_its_table(reference: ModuleType) -> None:
+    """What branch files share with sweep files is in the tables of those."""
+    shared = {*schema_of("sweep")["properties"]}
+    for page, kind, others in (
+        ("sweep-file.md", "sweep", set()),
+        ("branch-file.md", "branch", shared),
+    ):
+        made = re.findall(r"<!-- made of ([\w.]+) -->", (DOCS / page).read_text())
+        parts = {*reference._sections(kind)} - others
+        assert {*made} == {kind, *(f"{kind}.{part}" for part in parts)}
 
 
 def test_every_code_of_an_error_is_in_the_table() -> None:
@@ -272,22 +246,6 @@ def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(mistyped, schema)
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        {"recipes": [{"name": "sgd"}]},
-        {"repeats": {"count": 10, "of": 5, "evaluate": {"noise_scale": True}}},
-        {"batch_sizes": {"from": 1, "to": "full", "factor": 4}},
-        {"faults": {"hang_seconds": None}},
-    ],
-    ids=str,
-)
-def test_the_schema_takes_the_short_forms_of_a_sweep(form: dict[str, Any]) -> None:
-    document = REST | form
-    validated(document, "here")
-    jsonschema.validate(document, schema_of("sweep"))
 
 
 def written_on(page: str) -> tuple[dict[str, str], list[str]]:
@@ -349,9 +307,8 @@ def test_four_kinds_of_training_are_brought() -> None:
 def test_other_readers_and_our_own_calls_find_the_same(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planned = plan(load_sweep(sweep_file(recipes=["sgd", "momentum"], stop={"at_goal": False})))
-    run = Run(tmp_path / "runs/quickstart")
-    run.create(planned.sweep.resolved(), planned.studies, {})
+    file = sweep_file(recipes=["sgd", "momentum"], stop={"at_goal": False})
+    run, planned = made(tmp_path / "runs/quickstart", file)
     train_all(run, planned)
     # Trials on their own and put together, side by side.
     run.put_together(planned.studies[0].key, over=True)
@@ -404,10 +361,8 @@ def test_other_trainers_do_with_few_lines(
     pytest.importorskip({"Hugging Face": "transformers"}.get(library, "lightning"))
     (code,) = re.findall(rf'```python title="{library}"\n(.*?)```', NOISE, re.DOTALL)
     lines = code.splitlines()
-    before = [line for line in lines if not line.endswith("# added")]
-    assert len(lines) - len(before) <= 10
+    assert len([line for line in lines if line.endswith("# added")]) <= 10
     monkeypatch.chdir(tmp_path)
-    exec("\n".join(before), {})
     exec(code, {})
     assert "nearly free" in capsys.readouterr().out
 

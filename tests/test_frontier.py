@@ -1,18 +1,18 @@
-"""The frontier against the published definition, written a second way in pandas."""
+"""The frontier: what counts, what censors it, and how it is asked for. test_archive.py compares it
+with the published definition, written a second way in pandas."""
 
-import io
 import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from conftest import assert_refused, make_trial, orchestrate, refused
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from conftest import make_trial, refused
+from typer.testing import CliRunner
 
+from orchestrator.cli import app
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
@@ -20,6 +20,7 @@ from orchestrator.records import (
     Measurement,
     Outcome,
     Status,
+    Study,
 )
 from orchestrator.results import (
     Run,
@@ -37,14 +38,19 @@ from orchestrator.results import (
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
 
+def new_run(path: Path, *studies: Study, **sweep: object) -> Run:
+    run = Run(path)
+    run.create({"name": "x", **sweep}, studies, {})
+    return run
+
+
 def write_run(
     path: Path, curves: list[tuple[Status, list[float]]], goal: str, **sweep: object
 ) -> Run:
     """A run of one study; trial i was measured every 10 steps with the values of curve i."""
     study = make_trial(goals=[goal], grid=GRID, budget_steps=50).study
     study = replace(study, trials=len(curves))
-    run = Run(path)
-    run.create({"name": "x", **sweep}, [study], {})
+    run = new_run(path, study, **sweep)
     for index, (status, values) in enumerate(curves):
         measurements = tuple(
             Measurement(step=10 * i, seconds=float(i), metrics={"val/error": value})
@@ -59,33 +65,6 @@ def write_run(
             )
         )
     return run
-
-
-values = st.sampled_from([0.0, 0.1, 0.2, 0.3, 0.5, math.nan, math.inf, -math.inf])
-curves = st.lists(st.lists(values, min_size=6, max_size=6), min_size=1, max_size=5)
-
-
-@pytest.mark.dear
-@settings(max_examples=60, deadline=None)
-@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.3"]))
-def test_agrees_with_a_plain_pandas_reading(
-    tmp_path_factory: pytest.TempPathFactory, curves: list[list[float]], goal: str
-) -> None:
-    path = tmp_path_factory.mktemp("run")
-    run = write_run(path, [("exhausted", curve) for curve in curves], goal)
-    (row,) = frontier_of(run)
-
-    table = pd.read_parquet(path / "measurements", partitioning="hive")
-    parsed = Goal.parse(goal)
-    past = np.isfinite(table["val/error"]) & table["val/error"].map(parsed.passed)
-    passed = table[past].sort_values(["step", "trial"])
-    if passed.empty:
-        assert (row.reached, row.steps, row.censored) == (False, None, False)
-    else:
-        first = passed.iloc[0]
-        assert (row.steps, row.trial) == (first["step"], first["trial"])
-        assert row.metrics == {"val/error": first["val/error"]}
-        assert row.resolution == (10 if first["step"] else 0)
 
 
 def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) -> None:
@@ -183,22 +162,12 @@ def test_leaders_are_those_whose_ranks_are_certain(tmp_path: Path) -> None:
         (1, 10, 10), (0, 30, 10),
     ]  # fmt: skip
     assert row.trials_used == 5
-    table = orchestrate("frontier", tmp_path, "--leaders").stdout
+    assert dict(row.trials)["reached"] == 2
+    table = CliRunner().invoke(app, ["frontier", str(tmp_path), "--leaders"]).stdout
     assert [line.split()[-4:] for line in table.splitlines()[1:]] == [
         ["1", "10", "10", "1"], ["2", "30", "10", "0"],
     ]  # fmt: skip
-    assert len(json.loads(orchestrate("frontier", tmp_path, "--json").stdout)[0]["leaders"]) == 2
-
-
-def test_diverging_later_does_not_undo_a_measurement(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path,
-        [("diverged", [0.5, 0.1, math.nan]), ("exhausted", [0.5] * 6)],
-        "val/error < 0.2",
-    )
-    (row,) = frontier_of(run)
-    assert (row.steps, row.trial) == (10, 0)
-    assert dict(row.trials) == {"diverged": 1, "exhausted": 1}
+    assert len(asked("frontier", tmp_path)[0]["leaders"]) == 2
 
 
 def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
@@ -229,33 +198,33 @@ def test_files_hold_the_same_answer(tmp_path: Path) -> None:
     assert "seconds" not in to_csv(rows)
 
 
-@pytest.mark.slow
 def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     write_run(
         tmp_path,
         [("exhausted", [0.5, 0.3, 0.15, 0.4, 0.4, 0.4]), ("exhausted", [0.5] * 5 + [0.05])],
         "val/error < 0.1",
     )
-    asked = ("--goal", "val/error<0.2", "--within", "steps=20", "--trials", "1", "--json")
-    (row,) = json.loads(orchestrate("frontier", tmp_path, *asked).stdout)
+    (row,) = asked("frontier", tmp_path, "--goal=val/error<0.2", "--within=steps=20", "--trials=1")
     assert (row["within"], row["steps"], row["trial"], row["trials_used"]) == ("steps=20", 20, 0, 1)
-    budgets = ("--within", "steps=20", "--within", "examples=1600")
-    first, second = json.loads(
-        orchestrate("best", tmp_path, "val/error", *budgets, "--json").stdout
-    )
+    budgets = ("--within=steps=20", "--within=examples=1600")
+    first, second = asked("best", tmp_path, "val/error", *budgets)
     assert (first["value"], first["trial"]) == (0.15, 0)
     assert (second["value"], second["trial"], second["step"]) == (0.05, 1, 50)
-    table = orchestrate("best", tmp_path, "val/error", *budgets)
-    assert "examples=1600" in table.stdout
-    text = orchestrate("best", tmp_path, "val/error", "--maximise", "--csv").stdout
-    assert pd.read_csv(io.StringIO(text)).loc[0, "value"] == 0.5
+    (row,) = asked("best", tmp_path, "val/error", "--maximise")
+    assert row["value"] == 0.5
     for code, value, *wrong in (
         ("unknown-name", "'val/error'", "best", tmp_path, "val/eror"),
         ("wrong-value", "'hours=3'", "best", tmp_path, "val/error", "--within", "hours=3"),
         ("unknown-epoch", "digits/mlp", "frontier", tmp_path, "--within", "epochs=1"),
-        ("not-together", "--csv", "best", tmp_path, "val/error", "--json", "--csv"),
+        ("not-together", "--csv", "best", tmp_path, "val/error", "--csv"),
     ):
-        assert_refused(orchestrate(*wrong), code, value)
+        with refused(code, value):
+            asked(*wrong)
+
+
+def asked(*arguments: object) -> Any:
+    given = [*map(str, arguments), "--json"]
+    return json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)
 
 
 def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
@@ -279,8 +248,7 @@ def test_the_outcome_of_every_trial(tmp_path: Path) -> None:
 
 def test_a_metaparameter_may_be_called_as_a_column_is(tmp_path: Path) -> None:
     study = make_trial().study
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     params = {"steps": 0.5, "status": "warm", "best": 1.0}
     trial = replace(make_trial(), study=study, params=params)
     run.write(FinishedTrial(trial=trial, outcome=Outcome(status="exhausted", steps=7, seconds=0)))
@@ -291,8 +259,7 @@ def test_a_metaparameter_may_be_called_as_a_column_is(tmp_path: Path) -> None:
 
 def test_what_was_resumed_is_kept(tmp_path: Path) -> None:
     study = make_trial().study
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     outcome = Outcome(
         status="exhausted", steps=7, seconds=2.0, resumed_steps=3, resumed_seconds=1.0
     )
@@ -301,14 +268,12 @@ def test_what_was_resumed_is_kept(tmp_path: Path) -> None:
     assert [one.outcome for one in run.finished(study)] == [outcome]
 
 
-@pytest.mark.dear
 @pytest.mark.parametrize("at_goal", [True, False])
 def test_status_tells_the_steps_to_the_goal(at_goal: bool, tmp_path: Path) -> None:
     """And not to the end of what is trained to its budget."""
     goals = ["val/error < 0.3", "val/error < 0.2"]
     own = make_trial(goals=goals, budget_steps=50, stop_at_goal=at_goal, stop_dominated=at_goal)
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [own.study], {})
+    run = new_run(tmp_path, own.study)
     for index, end in enumerate((40, 30)):
         values = [(0, 0.9), (10, 0.25), (end, 0.1), *([] if at_goal else [(50, 0.1)])]
         run.write(
@@ -321,14 +286,12 @@ def test_status_tells_the_steps_to_the_goal(at_goal: bool, tmp_path: Path) -> No
                 ),
             )
         )
-    said = json.loads(orchestrate("status", tmp_path, "--json").stdout)
-    assert said["studies"][0]["best_steps"] == 30
+    assert asked("status", tmp_path)["studies"][0]["best_steps"] == 30
 
 
 def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:
     study = make_trial().study
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     for index, value in enumerate((0.5, "auto", True)):
         trial = replace(make_trial(index=index), study=study, params={"clip": value})
         run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
@@ -338,8 +301,7 @@ def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:
 
 def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) -> None:
     study = make_trial().study
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     # The first steps of a process are slow, and most trials are short.
     trained = [(1, 9.0), (2, 9.0), (100, 1.0), (90, 0.9), (40, 0.8), (0, 0.0)]
     for index, (steps, seconds) in enumerate(trained):
@@ -354,29 +316,28 @@ def test_step_times_are_those_of_trials_that_trained_for_long(tmp_path: Path) ->
 def test_a_goal_may_be_asked_of_some_workloads_only(tmp_path: Path) -> None:
     study = make_trial(goals=["val/error < 0.5"]).study
     studies = [replace(study, workload=name) for name in ("mnist/a", "mine.py:B", "mnist/c?n=3")]
-    run = Run(tmp_path)
-    run.create({"name": "x"}, studies, {})
+    run = new_run(tmp_path, *studies)
     for one in studies:
         measured = (Measurement(step=7, seconds=1.0, metrics={"val/error": 0.1}),)
         outcome = Outcome(status="exhausted", steps=60, seconds=1.0)
         trial = replace(make_trial(), study=one)
         run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measured))
 
-    def asked(*texts: str) -> list[tuple[str, str, bool]]:
+    def reached(*texts: str) -> list[tuple[str, str, bool]]:
         return [(r.workload, r.goal, r.reached) for r in frontier_of(run, parse_goals(texts))]
 
     texts = ("mnist/*: val/error < 0.2", "mine.py:B:val/error<0.05", "mnist/a: val/error<0.3")
-    assert asked(*texts) == [
+    assert reached(*texts) == [
         ("mnist/a", "val/error < 0.2", True),
         ("mnist/a", "val/error < 0.3", True),
         ("mine.py:B", "val/error < 0.05", False),
         ("mnist/c?n=3", "val/error < 0.2", True),
     ]
-    assert len(asked("mnist/c?n=3: val/error < 0.2")) == 1
+    assert len(reached("mnist/c?n=3: val/error < 0.2")) == 1
     with refused("unknown-name", "'minst/a'", "'mnist/a'"):
-        asked("minst/a: val/error < 0.2")
+        reached("minst/a: val/error < 0.2")
     with refused("given-twice"):
-        asked("val/error < 0.2", "*: val/error<0.2")
+        reached("val/error < 0.2", "*: val/error<0.2")
 
 
 @pytest.mark.parametrize(("reached_at", "starves"), [(50, True), (12, False)])
@@ -386,8 +347,7 @@ def test_a_budget_below_what_larger_batches_needed_is_told(
     """100 steps of 8 examples, where 64 at once took so many steps."""
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=1))
     small, large = (replace(own.study, batch_size=size) for size in (8, 64))
-    run = Run(tmp_path)
-    run.create({"name": "x"}, [small, large], {})
+    run = new_run(tmp_path, small, large)
     for study, status, step, error in (
         (small, "exhausted", 100, 0.2),
         (large, "reached", reached_at, 0.05),

@@ -1,7 +1,6 @@
 """The GPT against the same written by hand, and its groups against what they are for."""
 
 import math
-from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import torch
 from conftest import refused
 from torch import nn
 
-from orchestrator.training.optimizers import make_optimizer
 from orchestrator.workloads import gpt, load_workload
 
 WINDOWS = torch.arange(2 * 65).view(2, 65) ** 2 * 7 % 251
@@ -82,7 +80,6 @@ def test_it_begins_with_equal_chances() -> None:
         ({"layers": 0}, ("wrong-value", "`layers`", 1, 0)),
         ({"base_width": -1}, ("wrong-value", "`base_width`", 0, -1)),
         ({"width": 0}, ("wrong-value", "`width`", 2, 0)),
-        ({"head_width": 0}, ("wrong-value", "`head_width`", 2, 0)),
     ],
 )
 def test_impossible_sizes_are_refused(options: Any, said: Any) -> None:
@@ -127,20 +124,3 @@ def test_groups_are_the_matrices_of_blocks() -> None:
     assert (group.learning_rate, group.weight_decay) == (1 / 4, 4)
     assert len({*group.parameters}) == 3 * 6
     assert workload_of(width=128).groups(workload.model()) == []
-
-
-@pytest.mark.parametrize("tied", ["false", "true"])
-def test_muon_orthogonalises_the_matrices_of_blocks(tied: str) -> None:
-    workload = workload_of(tied=tied)
-    model = workload.model()
-    losses = partial(workload.loss, model, WINDOWS)
-    optimizer = make_optimizer("muon", model, {"learning_rate": 0.1}, (), losses)
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    hidden = {
-        names[id(parameter)]
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if group["use_muon"]
-    }
-    parts = ("query", "key", "value", "attended", "up", "down")
-    assert hidden == {f"blocks.{layer}.{part}.weight" for layer in (0, 1) for part in parts}

@@ -25,7 +25,7 @@ from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.pack import train_in_stack
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer, fresh_model
-from orchestrator.workloads import Group, NextToken, Split, Tensors
+from orchestrator.workloads import Group, NextToken, Split, Tensors, load_workload
 from orchestrator.workloads.language import Transformer
 
 
@@ -78,6 +78,13 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=True)),  # type: ignore[arg-type]
         {"model.embed_tokens.weight"},
     ),
+    **{
+        f"gpt_{tied}": (
+            lambda tied=tied: load_workload(f"sympy/gpt?length=5&tied={tied}").model(),  # type: ignore[misc]
+            {"embedding.weight", *["head.weight"] * (tied == "false")},
+        )
+        for tied in ("false", "true")
+    },
     **{
         f"{order}_{head}": (
             lambda order=order, head=head: shuffled(order, head=head),  # type: ignore[misc]

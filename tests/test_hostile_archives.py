@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import bounded, make_trial, orchestrate, refused
+from conftest import bounded, make_trial, refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_archive import SPACE, write_random_trial, write_study, write_trial
@@ -251,6 +251,9 @@ CURVES: dict[str, tuple[Content, str, int | None]] = {
     "100,000 columns": (f"step,{'val/a,' * 100_000}\n", "has a line of 600,006 characters", None),
     "300 metrics": (f"step,{','.join(f'a/{n}' for n in range(300))}\n", "301 columns", None),
     "-inf": ("step,val/error\n0,-inf\n20,0.1\n", "", 20),
+    "a cell too many": ("step,val/error\n20,0.1\n30,0.05,1\n", "numbers: 1", 20),
+    "half a step": ("step,val/error\n1.5,0.1\n20.0,0.1\n", "to 1,000,000,000: 1", 20),
+    "no numbers": ("step,val/error\n1,true\n20,0.1\n", "cells that are no numbers: 1", 20),
     "UTF-16": ("step,val/error\n20,0.1\n".encode("utf-16"), "no column `step`", None),
 }
 
@@ -267,21 +270,6 @@ def test_a_bad_curve_is_read_as_far_as_it_can_be(archive: Path) -> None:
             reasons.append((f"mnist/fc/sgd/{size}/0/measurements.csv", reason))
     assert imported(archive) == found
     assert_said(archive, reasons)
-
-
-@pytest.mark.slow
-def test_all_of_that_at_once_is_answered(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By several processes."""
-    monkeypatch.setattr(IN_PARALLEL, 2)
-    for number, (content, _) in enumerate(STUDIES.values()):
-        edit(write_study(archive / f"mnist/fc/sgd/{100 + number}") / "study.json", content)
-    bad = [content for content, _ in TRIALS.values()]
-    bad += [{"parameters": parameters} for parameters, _ in PARAMETERS.values()]
-    for number, content in enumerate(bad, start=2):
-        edit(write_trial(archive / STUDY, number, CURVE) / "metadata.json", content)
-    for number, (content, _, _) in enumerate(CURVES.values(), start=100):
-        edit(write_trial(archive / STUDY, number, "") / "measurements.csv", content)
-    assert asked(archive)[16] == (20, 0)
 
 
 def test_documents_with_a_mark_or_in_utf_16_are_read(archive: Path) -> None:
@@ -525,8 +513,7 @@ def put(tree: Tree, archive: Path) -> None:
             continue
 
 
-def check_answers(tree: Tree, *, page: bool) -> None:
-    questions = [["status"], ["frontier"], ["frontier", "--csv", GOAL], ["best", "val/error"]]
+def check_answers(tree: Tree) -> None:
     with bounded(), tempfile.TemporaryDirectory() as folder:
         archive, run = Path(folder) / "archive", Path(folder) / "run"
         put(tree, archive)
@@ -536,7 +523,10 @@ def check_answers(tree: Tree, *, page: bool) -> None:
             assert said.startswith("no-study: ")
             return
         (run / "problems.txt").read_text(encoding="utf-8")
-        for command, *options in [*questions, *[["report", GOAL]] * page]:
+        for command, *options in (
+            ["status"], ["frontier"], ["frontier", "--csv", GOAL], ["best", "val/error"],
+            ["report", GOAL],
+        ):  # fmt: skip
             code, said = answer(command, run, *options)
             assert code in (0, 2), said
         assert answer("export", run, Path(folder) / "out")[0] == 0
@@ -553,50 +543,22 @@ FREE_TREES = st.dictionaries(
 )
 
 
-def check_mutations(valid: Tree, data: st.DataObject, *, page: bool) -> None:
-    tree = valid
-    for _ in range(data.draw(st.integers(1, 6))):
-        tree = mutated(tree, data.draw)
-    check_answers(tree, page=page)
-
-
 REPEATABLE = settings(
     derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck]
 )
 
 
 @pytest.mark.dear
-@settings(REPEATABLE, max_examples=8)
+@settings(REPEATABLE, max_examples=12)
 @given(st.data())
 def test_an_archive_with_mistakes_is_answered(valid: Tree, data: st.DataObject) -> None:
-    check_mutations(valid, data, page=False)
-
-
-@pytest.mark.slow
-@settings(REPEATABLE, max_examples=10)
-@given(st.data())
-def test_an_archive_with_mistakes_makes_a_page(valid: Tree, data: st.DataObject) -> None:
-    check_mutations(valid, data, page=True)
+    tree = valid
+    for _ in range(data.draw(st.integers(1, 6))):
+        tree = mutated(tree, data.draw)
+    check_answers(tree)
 
 
 @settings(REPEATABLE, max_examples=15)
 @given(FREE_TREES)
 def test_any_folder_may_be_given_for_an_archive(tree: Tree) -> None:
-    check_answers(tree, page=True)
-
-
-@pytest.mark.slow
-@settings(REPEATABLE, max_examples=1)
-@given(st.data())
-def test_an_archive_with_mistakes_by_command(valid: Tree, data: st.DataObject) -> None:
-    tree = valid
-    for _ in range(8):
-        tree = mutated(tree, data.draw)
-    with tempfile.TemporaryDirectory() as folder:
-        archive, run = Path(folder) / "archive", Path(folder) / "run"
-        put(tree, archive)
-        imported = orchestrate("import", archive, "--out", run)
-        answers = [imported, orchestrate("frontier", run, GOAL), orchestrate("report", run, GOAL)]
-        for each in answers:
-            assert each.returncode in (0, 2), each.stderr
-            assert "Traceback" not in each.stderr
+    check_answers(tree)

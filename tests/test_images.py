@@ -103,11 +103,9 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
         (tar({"b7.cls": b"1"}), ("corrupt", "b7", ".cls")),
         (tar({**GOOD, "a.png": b"x"}), ("corrupt", "a.png")),
         (tar({**GOOD, "a.cls": b"10"}), ("wrong-value", "a.cls", 9, "'10'")),
-        (tar({**GOOD, "a.cls": b"-1"}), ("wrong-value", "a.cls", 9, "'-1'")),
         (tar({**GOOD, "a.cls": b"9" * 5000}), ("wrong-value", "a.cls", 9)),
         (tar({**GOOD, "a.cls": b"\xff"}), ("wrong-value", "a.cls", 9)),
         (tar({**GOOD, "a.cls": b"1 2"}), ("wrong-value", "a.cls", "one", "'1 2'")),
-        (tar({**GOOD, "a.cls": b""}), ("wrong-value", "a.cls", "one", "''")),
         (tar({}), ("empty",)),
     ],
 )
@@ -261,23 +259,6 @@ def test_cifar10_is_standardised_and_augmented_if_asked_for(tmp_path: Path) -> N
     assert not train.seeded
     for name in ("resnet_32", "resnet_50", "resnet_8?augment=true"):
         assert load_workload(f"cifar10/{name}").data(tmp_path)["train"].seeded
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("cifar10/resnet_8", 77_706),
-        ("cifar10/resnet_32", 466_906),
-        ("cifar10/resnet_50", 23_520_842),
-        ("imagenet/resnet_50", 25_557_032),
-        ("imagenet/vgg_11", 132_863_336),
-        ("open_images/resnet_50", 25_557_032 + (7186 - 1000) * 2049),
-    ],
-)
-def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
-    with torch.device("meta"):
-        model = load_workload(name).model()
-    assert sum(p.numel() for p in model.parameters()) == parameters
 
 
 @pytest.mark.parametrize(

@@ -111,17 +111,19 @@ def test_trees_of_tensors_give_the_curve_of_tuples(
         assert [m.metrics for m in measurements] == [m.metrics for m in alone(models.MLP, 0, 37)]
 
 
-@pytest.mark.parametrize("workload", [models.FromDicts, models.Nested])
-def test_a_rank_without_examples_has_an_empty_tree(
-    workload: type, train_on_pair: Callable[..., Any]
+@pytest.mark.parametrize(
+    ("workload", "same"),
+    [
+        (models.FromDicts, models.MLP),
+        (models.Nested, models.MLP),
+        (models.FromFiles, models.Augmented),
+    ],
+)
+def test_a_rank_without_examples_has_an_empty_tree_and_fetches_nothing(
+    workload: type, same: type, train_on_pair: Callable[..., Any]
 ) -> None:
     measurements, _ = train_on_pair(long_trial(workload, 0, 1))
-    assert_same_curve(alone(models.MLP, 0, 1), measurements)
-
-
-def test_a_rank_without_examples_fetches_nothing(train_on_pair: Callable[..., Any]) -> None:
-    measurements, _ = train_on_pair(long_trial(models.FromFiles, 0, 1))
-    assert_same_curve(alone(models.Augmented, 0, 1), measurements)
+    assert_same_curve(alone(same, 0, 1), measurements)
 
 
 def test_ranks_share_the_noise_of_the_quadratic(train_on_pair: Callable[..., Any]) -> None:
@@ -145,12 +147,11 @@ def test_ranks_and_accumulation_do_not_change_the_noise_scale(
         assert others[0].metrics == alone[0].metrics
 
 
-@pytest.mark.parametrize("options", ["", "?train_examples=60"])
 def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
-    options: str, train_on_pair: Callable[..., Any]
+    train_on_pair: Callable[..., Any],
 ) -> None:
     def losses(run: Callable[..., Any], workload: str) -> list[float]:
-        trial = make_trial(f"{workload}{options}", batch_size=13, budget_steps=20)
+        trial = make_trial(f"{workload}?train_examples=60", batch_size=13, budget_steps=20)
         return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
 
     resident = losses(run_trial, models.name(models.Augmented))

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import pytorch_optimizer
 import torch
 
 from orchestrator.training.optimizers import make_optimizer
@@ -48,18 +47,6 @@ def lamb(beta1: float, beta2: float, epsilon: float) -> Any:
 def test_lars() -> None:
     ours = trained("lars", momentum=0.8, trust=0.02, weight_decay=DECAY)
     assert ours == pytest.approx(lars(0.8, 0.02))
-
-
-def test_lars_without_decay_is_that_of_pytorch_optimizer() -> None:
-    theirs = torch.nn.Parameter(torch.tensor(START))
-    optimizer = pytorch_optimizer.LARS(
-        [theirs], lr=RATE, momentum=0.8, dampening=0.0, trust_coefficient=0.02, weight_decay=0.0
-    )
-    for gradient in GRADIENTS:
-        theirs.grad = torch.tensor(gradient)
-        optimizer.step()
-    ours = trained("lars", momentum=0.8, trust=0.02)
-    assert ours == pytest.approx(theirs.detach().numpy(), rel=1e-6)
 
 
 def test_lamb() -> None:

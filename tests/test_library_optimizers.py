@@ -100,19 +100,6 @@ def test_torch_comes_before_pytorch_optimizer_but_for_muon() -> None:
     assert found("muon").kind is pytorch_optimizer.Muon
 
 
-def test_defaults_are_the_library_s_in_our_words() -> None:
-    assert found("adan").settings == {
-        "learning_rate": 1e-3,
-        "beta1": 0.98,
-        "beta2": 0.92,
-        "beta3": 0.99,
-        "weight_decay": 0.0,
-        "weight_decouple": False,
-        "max_grad_norm": 0.0,
-        "epsilon": 1e-8,
-    }
-
-
 @pytest.mark.parametrize("name", ["soap", "mars", "tiger"])
 def test_no_weight_decay_unless_asked_for(name: str) -> None:
     """All these classes have another default in their library."""

@@ -8,15 +8,14 @@ from typing import Any, NoReturn
 
 import pytest
 from conftest import TINY, refused, train_all
+from test_faults import made
 from typer.testing import CliRunner
 
 from orchestrator import sweep
 from orchestrator.cli import answers, app
-from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
 from orchestrator.report import panel
-from orchestrator.results import Run
 
 pytestmark = pytest.mark.dear
 
@@ -24,9 +23,7 @@ pytestmark = pytest.mark.dear
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    planned, run = plan(Sweep.model_validate(TINY)), Run(path)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(run, planned)
+    train_all(*made(path))
     return path
 
 

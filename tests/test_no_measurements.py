@@ -3,14 +3,12 @@
 from pathlib import Path
 
 import pytest
-from conftest import TINY, first_trials, train_all
+from conftest import first_trials, train_all
+from test_faults import made
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial, Outcome
-from orchestrator.results import Run
 
 pytestmark = pytest.mark.dear
 
@@ -18,8 +16,7 @@ pytestmark = pytest.mark.dear
 @pytest.mark.parametrize("merged", [False, True])
 def test_every_command_reads_it(merged: bool, tmp_path: Path) -> None:
     """All trials of the first study failed at once."""
-    planned, run = plan(Sweep.model_validate(TINY)), Run(tmp_path / "run")
-    run.create(planned.sweep.resolved(), planned.studies, {})
+    run, planned = made(tmp_path / "run")
     for trial in first_trials(planned.studies[0], planned.sweep.seed):
         outcome = Outcome(status="failed", steps=0, seconds=0.0, error="no")
         run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=()))

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from orchestrator.noise.estimates import Estimate, Sample, in_words, of_chunks
 from orchestrator.noise.gradients import per_chunk, per_example
 from orchestrator.planning.single import single_trial
-from orchestrator.records import Extras, Measurement, Outcome, Trial
+from orchestrator.records import Extras, Trial
 from orchestrator.training import Ranks, train_in_stack
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.trainer import Trainer, fresh_model
@@ -28,8 +28,6 @@ CPU = torch.device("cpu")
 SEEDS, D, EXAMPLES = 200, 100, 512
 H = 1 / torch.arange(1, D + 1, dtype=torch.float64)
 TRUE_VARIANCE = float(H.sum())
-
-Trained = tuple[list[Measurement], Outcome]
 
 
 def noisy(trial: Trial) -> Trial:
@@ -131,11 +129,8 @@ def test_chunks_and_examples_by_hand() -> None:
     mean = gradients.mean(dim=0)
     small = gradients.view(4, 3, 5).mean(dim=1)
     rows = (small @ small.T).numpy()
-    by_examples = of_chunks(
-        Sample(
-            size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()
-        )
-    )
+    squares = (gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()
+    by_examples = of_chunks(Sample(size=3, products=rows, squares=squares))
     lengths, length = float((gradients**2).sum(dim=1).mean()), float((mean**2).sum())
     assert by_examples.variance == pytest.approx((lengths - length) / (1 - 1 / 12))
     assert by_examples.gradient_square == pytest.approx((12 * length - lengths) / 11)
@@ -143,12 +138,7 @@ def test_chunks_and_examples_by_hand() -> None:
     lengths = float((small**2).sum(dim=1).mean())
     assert by_chunks.gradient_square == pytest.approx((12 * length - 3 * lengths) / 9)
     assert by_chunks.variance == pytest.approx((lengths - length) / (1 / 3 - 1 / 12))
-    everything = of_chunks(
-        Sample(
-            size=3, products=rows, squares=(gradients**2).sum(dim=1).view(4, 3).mean(dim=1).numpy()
-        ),
-        population=12,
-    )
+    everything = of_chunks(Sample(size=3, products=rows, squares=squares), population=12)
     assert everything.gradient_square == pytest.approx(length)
     assert everything.interval() == pytest.approx((everything.noise_scale,) * 2)
 

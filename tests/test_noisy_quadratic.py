@@ -60,15 +60,3 @@ def test_noise_has_the_stated_moments_and_is_a_function_of_seed_and_index() -> N
     assert torch.equal(again, noise[[17, 3]])
     (other,) = stream.batch(torch.tensor([17]), example_seeds(2, torch.tensor([17])))
     assert not torch.equal(other[0], noise[17])
-
-
-def test_momentum_zero_recursion_is_sgd() -> None:
-    """This checks the reference itself against the textbook form s <- (1 - a h)^2 s + a^2 h / B."""
-    s, steps = [1.0, 1.0], 0
-    while 0.5 * (s[0] + s[1] / 2) >= 0.1:
-        s = [(1 - 0.2 * h) ** 2 * s_i + 0.04 * h / 4 for h, s_i in zip((1, 0.5), s, strict=True)]
-        steps += 1
-    every_step = EvaluationGrid(spacing=0, min_gap=1)
-    assert steps == steps_to_goal(
-        d=2, goal=0.1, learning_rate=0.2, batch_size=4, budget=100, grid=every_step
-    )
