@@ -18,8 +18,8 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
-from orchestrator.records import EvaluationGrid, FinishedTrial, Study
-from orchestrator.results import Run, frontier_of
+from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
+from orchestrator.results import Run
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
@@ -41,26 +41,17 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
     (study,) = studies_of(sweep_file(recipes=[recipe], batch_sizes=[64], search={"trials": 10}))
     director = Director([study], 0)
     director.begin()
-    handed: set[int] = set()
+    handed: dict[int, Trial] = {}
     while pack := director.next_pack(lambda study, waiting: 3):
         assert len(pack) <= 3
         assert len({proposal.trial.params["decay"] for proposal in pack}) == 1
-        handed |= {proposal.trial.index for proposal in pack}
-    assert handed == set(range(10))
+        handed |= {proposal.trial.index: proposal.trial for proposal in pack}
+    assert handed.keys() == set(range(10))
     assert director.next() is None
-    director.put_back(pack[0].trial if pack else first_of(study, 4))
+    director.put_back(handed[4])
     again = director.next()
     assert again is not None
     assert again.trial.index == 4
-
-
-def first_of(study: Study, index: int) -> Any:
-    director = Director([study], 0)
-    director.begin()
-    while (proposal := director.next()) is not None:
-        if proposal.trial.index == index:
-            return proposal.trial
-    raise AssertionError(index)
 
 
 @pytest.mark.parametrize(
@@ -120,26 +111,6 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     assert set(trained[128]) == {1}
     assert min(trained[64]) > 1
     assert {key.batch_size for key, _ in Run.open(run).timed()} == {64, 256}
-
-
-@pytest.mark.slow
-def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: Path) -> None:
-    file = sweep_file(
-        goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 256], search={"trials": 8},
-        budget={"steps": 200},
-    )  # fmt: skip
-    found = {}
-    for stack in ("auto", 1):
-        out = str(tmp_path / str(stack))
-        alone = ("--set", f"resources.stack={stack}")
-        command("sweep", str(file), "--no-ray", "--out", out, *alone)
-        rows = [row.to_json() for row in frontier_of(Run.open(out))]
-        found[stack] = {(row["recipe"], row["batch_size"]): row for row in rows}
-    for key, alone in found[1].items():
-        together = found["auto"][key]
-        assert together["reached"] == alone["reached"]
-        if alone["reached"]:
-            assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
 
 
 @pytest.mark.slow

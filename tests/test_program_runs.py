@@ -220,19 +220,6 @@ def test_a_run_of_a_program_grows_and_is_trained_once(tmp_path: Path) -> None:
     assert_same(run, trained_alone(sweep_of(anew, resumes=False, **grown)))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "place", [{"from": "jsonl", "file": "a.log"}, {"from": "tensorboard", "folder": "b"}]
-)
-def test_numbers_in_a_place_that_trials_share_are_refused(
-    place: dict[str, str], tmp_path: Path
-) -> None:
-    """One trial would hear what another had written."""
-    sweep = sweep_of(tmp_path, resumes=False, more={"metrics": place})
-    refused = orchestrate("plan", sweep, cwd=tmp_path)
-    assert_refused(refused, "wrong-value", [*place.values()][1])
-
-
 OF_TWO: dict[str, Any] = {
     "batch_sizes": [32, 64], "search": {"trials": 6},
     "resources": {"examples_per_device": 16, "max_devices": 2},

@@ -517,10 +517,6 @@ def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     assert "refresh" not in without_plotly(written.read_text())
 
 
-def test_a_run_without_an_answer_still_has_a_page(tmp_path: Path) -> None:
-    assert "never reached" in page(tmp_path, [UNREACHED])
-
-
 def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     """As under a condition; until one of them comes up there isn't even a column."""
     ranges = {name: Range(low=0.1, high=0.2, scale="log") for name in ("decay", "rate")}
@@ -535,14 +531,6 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     found = tried_of([study], outcomes(run, GOAL, [study]))
     assert found is not None
     assert found.sizes == [study.batch_size]
-
-
-def test_what_was_ended_early_is_not_said_to_be_out_of_reach(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2")
-    rows = frontier_of(run, [Goal.parse("val/error < 0.05")])
-    (panel,) = panels_of([Source(run=run, rows=rows)])
-    assert "Not known" in panel.least
-    assert "too early" in panel.scalings[0].verdict
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,30 +113,6 @@ def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
         t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
     )
     assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
-
-
-def test_all_that_diverged_is_replaced_while_a_goal_is_out_of_reach() -> None:
-    director = begin(make_study(goals=(FIRST, SECOND)))
-    first, *others = sorted(all_waiting(director), key=lambda p: p.trial.index)
-    director.record(finish(first.trial, ("exhausted", 100), passes={FIRST: 1}))
-    for proposal in others:
-        director.record(finish(proposal.trial, ("diverged", 90)))
-    assert indices(all_waiting(director)) == [4, 5, 6]
-
-
-def test_a_round_is_judged_by_the_frontier_of_its_own_day() -> None:
-    """Trial 4 passes the goal before the step at which trial 1 diverged, but trial 1 was counted a
-    round earlier."""
-    director = begin(make_study())
-    fate = by_index(t0=("reached", 50), t1=("diverged", 40), t4=("reached", 10))
-    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4]]
-
-
-def test_three_times_as_many_trials_are_launched_at_most() -> None:
-    director = begin(make_study())
-    rounds = play(director, lambda trial: ("diverged", 1))
-    assert [*map(indices, rounds)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert [search.capped for search in director.searches.values()] == [True]
 
 
 def test_launches_can_be_capped_lower() -> None:
@@ -487,14 +462,6 @@ def test_a_grid_has_both_ends_and_every_option() -> None:
     assert all(point["momentum"] == 0.5 and point["clip"] == 2 for point in points)
 
 
-def test_a_grid_holds_no_point_twice() -> None:
-    assert grid({"layers": Range(low=1, high=3, integer=True)}, {"layers": 9}) == (
-        {"layers": 1},
-        {"layers": 2},
-        {"layers": 3},
-    )
-
-
 @pytest.mark.parametrize(("trials", "each"), [(1, 1), (7, 1), (8, 2), (26, 2), (27, 3), (1000, 10)])
 def test_the_axes_of_a_grid_are_even(trials: int, each: int) -> None:
     space = {name: Range(low=0, high=1) for name in "abc"}
@@ -507,17 +474,6 @@ def test_listed_points_are_tried_in_their_order_and_never_replaced() -> None:
     director = begin(make_study(trials=3, search=plan))
     (only,) = play(director, lambda trial: ("diverged", 1))
     assert tuple(p.trial.params for p in sorted(only, key=lambda p: p.trial.index)) == points
-
-
-@pytest.mark.parametrize("algorithm", DESIGNS)
-def test_a_longer_search_begins_with_the_shorter_one(algorithm: str) -> None:
-    plan = SearchPlan(algorithm=algorithm)
-    short, long = (
-        {p.trial.index: (p.trial.params, p.trial.seed) for p in all_waiting(begin(study))}
-        for study in (make_study(trials=n, search=plan) for n in (5, 13))
-    )
-    assert short == {index: long[index] for index in range(5)}
-    assert np.unique([str(params) for params, _ in long.values()]).size == 13
 
 
 def test_conditional_metaparameters_are_there_only_when_their_condition_holds() -> None:

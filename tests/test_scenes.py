@@ -131,10 +131,6 @@ def test_scenes_are_as_asked_for(garments: Path) -> None:
     assert all(map(torch.equal, others["test"].tensors, splits["test"].tensors))
 
 
-def test_the_models_logits_are_one_for_each_pixel_and_class() -> None:
-    assert Scenes(canvas=16).model()(torch.zeros(2, 1, 16, 16)).shape == (2, CLASSES, 16, 16)
-
-
 @pytest.mark.parametrize(
     ("option", "value"),
     [("canvas", 12), ("canvas", 33), ("classes", 0), ("classes", 11), ("scenes", 19)],

@@ -201,11 +201,6 @@ def test_a_loss_far_above_its_first_value_is_divergence_too() -> None:
     assert sum(above) == 3
 
 
-def test_training_time_leaves_evaluation_out() -> None:
-    _, outcome = run_trial(make_trial(budget_steps=20))
-    assert outcome.seconds > 0
-
-
 def test_a_rehearsal_names_what_a_measurement_holds() -> None:
     trial = make_trial(
         params={"learning_rate": 0.1, "ema_decay": 0.5},
