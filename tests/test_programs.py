@@ -16,6 +16,7 @@ from quadratic import steps_to_goal
 
 import orchestrator
 from orchestrator.files.own_code import UserFolder
+from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
@@ -61,7 +62,7 @@ SWEEP = {
     ],
     "batch_sizes": [1, 8, 64],
     "budget": {"steps": 600},
-    "search": {"trials": 6},
+    "search": {"trials": 4},
 }
 
 
@@ -228,6 +229,7 @@ def test_declared_spacing(folder: Path) -> None:
     assert heard(study, {"step": 595, "loss": 2}, {"step": 600, "loss": 1})
 
 
+@pytest.mark.dear
 def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
     """With and without exact stopping; by a command and by a function; read from files alone."""
     (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
@@ -256,7 +258,7 @@ def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
     assert saved > 0
     assert not (folder / "run" / "checkpoints").exists()
     listed = orchestrate("logs", "run", cwd=folder).stdout.split()
-    assert len(listed) == 18
+    assert len(listed) == 12
     shown = orchestrate("logs", "run", "8/2", cwd=folder).stdout
     assert "step 5: loss" in shown
 
@@ -270,6 +272,7 @@ def main(trial):
 """
 
 
+@pytest.mark.dear
 def test_a_function_is_a_program(folder: Path) -> None:
     (folder / "mine.py").write_text(FUNCTION)
     workload = {"function": "mine.py:main", "goal": "loss < 0.1"}
@@ -317,6 +320,14 @@ def test_a_study_of_a_program_survives_its_file(folder: Path) -> None:
     assert replace(studies[0], program=None) != studies[0]
 
 
+def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
+    """Trials can't be judged by another one."""
+    planned, run = plan(validated(SWEEP, "sweep.yaml")), Run(folder / "run")
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    with refused("incomparable", 600, 700):
+        refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
+
+
 NOISY = """
 import torch
 from orchestrator.noise import NoiseScale
@@ -349,7 +360,7 @@ def test_a_noise_scale_that_is_reported_gives_forecasts(folder: Path) -> None:
         **SWEEP,
         "workloads": [{"function": "noisy.py:main", "goal": "loss < 2"}],
         "recipes": [{"name": "sgd", "space": space}],
-        "batch_sizes": [8, 16, 32, 64],
+        "batch_sizes": [8, 64],
     }
     run = orchestrator.sweep(sweep, ray=False, out=folder / "run", quiet=True)
     (compared,) = run.forecasts()
@@ -357,6 +368,7 @@ def test_a_noise_scale_that_is_reported_gives_forecasts(folder: Path) -> None:
     assert compared.forecast.value > 0
 
 
+@pytest.mark.dear
 def test_a_function_of_this_process_is_handed_over(folder: Path) -> None:
     """As one of a notebook, which no other process can import."""
     script = (

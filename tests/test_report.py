@@ -471,17 +471,16 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert panel.advice is None  # of three batch sizes
 
 
-@pytest.mark.dear
 def test_what_is_asked_of_a_report_is_checked(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
     for wrong, code in (("sgdd@4", "unknown-name"), ("sgd", "wrong-value")):
         with refused(code, "report.baseline" if code == "wrong-value" else "'sgdd'", "sgd"):
             plan(load_sweep(sweep_file(report={"baseline": wrong})))
-    run = trained(tmp_path / "run", sweep_file())
+    run = write_run(tmp_path / "run", [("reached", [0.1])], "val/error < 0.2", imported=True)
     for wrong, code, known in (
         ("sgd", "wrong-value", "RECIPE@BATCH_SIZE"),
-        ("nobody@64", "unknown-name", "sgd@64"),
+        ("nobody@64", "unknown-name", "test@32"),
     ):
         result = orchestrate("report", run.place, "--baseline", wrong)
         assert_refused(result, code, f"'{wrong}'", known)

@@ -1,9 +1,7 @@
-import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,22 +158,6 @@ def test_a_trial_evaluates_every_example_once_on_any_number_of_ranks(
     assert {m: alone[0].metrics[m] for m in measured} == pytest.approx(measured, rel=1e-3, abs=1e-6)
 
 
-@pytest.mark.dear
-@every_kind
-@pytest.mark.parametrize("batch_size", [1, "full"])
-def test_batches_of_one_and_of_everything(
-    name: str, batch_size: int | str, small_data: Path
-) -> None:
-    size = splits_of(load_workload(name), small_data)["train"].size
-    if batch_size == "full" and size is None:
-        return
-    trial = make_trial(name, batch_size=size if batch_size == "full" else 1, budget_steps=1)
-    trial = replace(trial, params={"learning_rate": 1e-3})
-    measurements, outcome = run_trial(trial, data_dir=small_data)
-    assert outcome.status == "exhausted"
-    assert all(map(math.isfinite, measurements[-1].metrics.values()))
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_metrics_of_a_planted_predictor(name: str, small_data: Path) -> None:
     # Longer windows would be evaluated in parts, which the predictor does not know.
@@ -288,18 +270,6 @@ def test_mnist_is_split_as_published(small_data: Path) -> None:
     assert load_workload("mnist/lenet?split=60000").goal == "test/error < 0.01"
     assert sizes("mnist/lenet?train_examples=50") == {"train": 50, "val": 20, "test": 60}
     assert sizes("mnist/lenet?classes=5") == {"train": 110, "val": 10, "test": 30}
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("mnist/fc_64_32", 784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10),
-        ("mnist/simple_cnn", 832 + 51_264 + 3136 * 1024 + 1024 + 10_250),
-        ("fashion_mnist/lenet", 156 + 2416 + 48_120 + 10_164 + 850),
-    ],
-)
-def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
-    assert sum(p.numel() for p in load_workload(name).model().parameters()) == parameters
 
 
 @pytest.mark.parametrize(
