@@ -471,6 +471,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert panel.advice is None  # of three batch sizes
 
 
+@pytest.mark.dear
 def test_what_is_asked_of_a_report_is_checked(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
@@ -478,12 +479,8 @@ def test_what_is_asked_of_a_report_is_checked(
         with refused(code, "report.baseline" if code == "wrong-value" else "'sgdd'", "sgd"):
             plan(load_sweep(sweep_file(report={"baseline": wrong})))
     run = write_run(tmp_path / "run", [("reached", [0.1])], "val/error < 0.2", imported=True)
-    for wrong, code, known in (
-        ("sgd", "wrong-value", "RECIPE@BATCH_SIZE"),
-        ("nobody@64", "unknown-name", "test@32"),
-    ):
-        result = orchestrate("report", run.place, "--baseline", wrong)
-        assert_refused(result, code, f"'{wrong}'", known)
+    result = orchestrate("report", run.place, "--baseline", "nobody@64")
+    assert_refused(result, "unknown-name", "'nobody@64'", "test@32")
 
 
 @pytest.mark.slow
@@ -532,21 +529,21 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     assert found.sizes == [study.batch_size]
 
 
-@pytest.mark.slow
-def test_several_runs_on_one_page(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
-    trained(tmp_path / "first", sweep_file(**LADDER))
-    shutil.copytree(tmp_path / "first", tmp_path / "second")
+@pytest.mark.dear
+def test_several_runs_on_one_page(tmp_path: Path) -> None:
     both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
+    for run in both:
+        write_run(run, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
     assert_refused(orchestrate("report", *both), "missing-option", "-o")
     assert_refused(orchestrate("report", both[0], both[0]), "given-twice")
     assert orchestrate("report", *both, "-o", out).returncode == 0
     text = without_plotly(out.read_text())
-    assert "first: rule" in text
-    assert "second: rule" in text
+    assert "first: test" in text
+    assert "second: test" in text
     assert orchestrate("report", both[0]).returncode == 0
-    assert "first: rule" not in (both[0] / "report.html").read_text()
+    assert "first: test" not in (both[0] / "report.html").read_text()
     found = json.loads(orchestrate("report", *both, "--json").stdout)
-    assert [answer["run"] for answer in found] == 4 * ["first"] + 4 * ["second"]
+    assert [answer["run"] for answer in found] == ["first", "second"]
     elsewhere = orchestrate("report", *both, "--goal", "mnist/*: val/error<0.1", "-o", out)
     assert_refused(elsewhere, "unknown-name", "'mnist/*'", "digits/mlp")
 

@@ -11,7 +11,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_trial, refused
@@ -47,14 +46,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert table["trial"].to_pylist() == [0, 0, 1, 1]
     assert table["val/loss"].to_pylist()[:3] == [3.0, 1.0, 2.0]
     assert math.isnan(table["val/loss"].to_pylist()[3])
-
-
-def test_pandas_reads_a_run_without_us(tmp_path: Path) -> None:
-    Run(tmp_path).write(finished(0, 3.0, 1.0))
-    table = pd.read_parquet(tmp_path / "measurements", partitioning="hive")
-    assert set(table["workload"]) == {"digits/mlp"}
-    assert set(table["batch_size"].astype(int)) == {32}
-    assert list(table["val/loss"]) == [3.0, 1.0]
 
 
 def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
