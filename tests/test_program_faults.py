@@ -191,10 +191,6 @@ def test_how_a_trial_ends(
 
 STAYS = {
     "ignores SIGTERM": IGNORES + REACHES + FOR_EVER,
-    "ignores it in a child": "os.fork()\n"
-    + IGNORES
-    + "rank == 0 and tell(1, loss=0.1)\n"
-    + FOR_EVER,
     "a daemon": """
 if not os.fork():
     os.setsid()

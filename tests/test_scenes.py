@@ -82,13 +82,9 @@ def test_metrics_are_those_of_the_whole_split(
         assert {key: metrics[key] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_right_answer_everywhere_is_perfect_and_no_number_is_wrong() -> None:
+def test_no_number_is_a_wrong_answer() -> None:
     masks = torch.randint(3, (4, 8, 8), dtype=torch.uint8)
-    logits = nn.functional.one_hot(masks.long(), CLASSES).movedim(3, 1) * 50.0
-    assert measured(Scenes(), logits, masks) == pytest.approx(
-        {"pixel_error": 0, "loss": 0, "mean_iou": 1}
-    )
-    broken = measured(Scenes(), logits * torch.nan, masks)
+    broken = measured(Scenes(), torch.full((4, CLASSES, 8, 8), torch.nan), masks)
     assert (broken["pixel_error"], broken["mean_iou"]) == (1, 0)
 
 
