@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from conftest import orchestrate
 
-import orchestrator
 from orchestrator.results import Run
 
 OLD = Path(__file__).with_name("run_of_283a9e0")
@@ -17,13 +16,6 @@ OLD = Path(__file__).with_name("run_of_283a9e0")
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return Path(shutil.copytree(OLD, tmp_path / "old"))
-
-
-def test_it_opens_and_is_reported(run: Path) -> None:
-    rows = orchestrator.open_run(run).frontier()
-    assert [(row.batch_size, row.reached) for row in rows] == [(64, False), (256, True)]
-    reported = orchestrate("report", run)
-    assert reported.returncode == 0, reported.stderr
 
 
 def test_it_goes_on_with_what_it_holds(run: Path) -> None:

@@ -302,9 +302,3 @@ def test_padding_is_no_target(side: str) -> None:
     losses, counts = Tokens().loss(model, batch)
     assert torch.allclose(losses, Tokens().loss(model, (ids,)))
     assert counts.tolist() == [2]
-
-
-def test_what_is_fetched_by_workers_is_checked_there() -> None:
-    split = Loaded([{"x": [1]}, {"x": [1, 2]}], workers=1)
-    with refused("unlike-rows", "row['x']", "list of shape (1,)"):
-        next(split.batches([(torch.arange(2),)]))

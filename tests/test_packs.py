@@ -18,8 +18,8 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
-from orchestrator.records import EvaluationGrid, FinishedTrial, Study
-from orchestrator.results import Run, frontier_of
+from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
+from orchestrator.results import Run
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
@@ -41,26 +41,17 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
     (study,) = studies_of(sweep_file(recipes=[recipe], batch_sizes=[64], search={"trials": 10}))
     director = Director([study], 0)
     director.begin()
-    handed: set[int] = set()
+    handed: dict[int, Trial] = {}
     while pack := director.next_pack(lambda study, waiting: 3):
         assert len(pack) <= 3
         assert len({proposal.trial.params["decay"] for proposal in pack}) == 1
-        handed |= {proposal.trial.index for proposal in pack}
-    assert handed == set(range(10))
+        handed |= {proposal.trial.index: proposal.trial for proposal in pack}
+    assert handed.keys() == set(range(10))
     assert director.next() is None
-    director.put_back(pack[0].trial if pack else first_of(study, 4))
+    director.put_back(handed[4])
     again = director.next()
     assert again is not None
     assert again.trial.index == 4
-
-
-def first_of(study: Study, index: int) -> Any:
-    director = Director([study], 0)
-    director.begin()
-    while (proposal := director.next()) is not None:
-        if proposal.trial.index == index:
-            return proposal.trial
-    raise AssertionError(index)
 
 
 @pytest.mark.parametrize(
@@ -123,29 +114,8 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_conclusions_are_those_of_trials_alone(sweep_file: SweepFile, tmp_path: Path) -> None:
-    file = sweep_file(
-        goals=None, recipes=["sgd", "momentum"], batch_sizes=[16, 256], search={"trials": 8},
-        budget={"steps": 200},
-    )  # fmt: skip
-    found = {}
-    for stack in ("auto", 1):
-        out = str(tmp_path / str(stack))
-        alone = ("--set", f"resources.stack={stack}")
-        command("sweep", str(file), "--no-ray", "--out", out, *alone)
-        rows = [row.to_json() for row in frontier_of(Run.open(out))]
-        found[stack] = {(row["recipe"], row["batch_size"]): row for row in rows}
-    for key, alone in found[1].items():
-        together = found["auto"][key]
-        assert together["reached"] == alone["reached"]
-        if alone["reached"]:
-            assert abs(together["steps"] - alone["steps"]) <= alone["resolution"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("stack", ["auto", 1])
 def test_searches_take_the_course_that_they_take_one_trial_after_another(
-    stack: Any, sweep_file: SweepFile, tmp_path: Path
+    sweep_file: SweepFile, tmp_path: Path
 ) -> None:
     """One search learns from results, the other widens its range; both have repeats and grow
     afterwards."""
@@ -155,7 +125,7 @@ def test_searches_take_the_course_that_they_take_one_trial_after_another(
     for trials in (8, 12):
         file = sweep_file(
             goals=["val/error < 0.3"], budget={"steps": 200}, batch_sizes=[64], repeats=2,
-            seed=6, resources={"stack": stack},
+            seed=6,
             recipes=[
                 {"name": "learns", "optimizer": "momentum",
                  "search": {**learning, "trials": trials}},
@@ -164,13 +134,14 @@ def test_searches_take_the_course_that_they_take_one_trial_after_another(
             ],
         )  # fmt: skip
         command("sweep", str(file), "--no-ray", "--out", str(run))
-    command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"))
+    alone = ("--set", "resources.stack=1")
+    command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"), *alone)
     truth = tmp_path / "truth/frontier.csv"
     assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
     widths = {key.recipe: Run(run).trials(key)["width"].to_pylist() for key in Run(run).widths()}
     assert len(widths["learns"]) == 12
     assert len(widths["widens"]) > 8
-    assert (max(widths["learns"] + widths["widens"]) > 1) == (stack == "auto")
+    assert max(widths["learns"] + widths["widens"]) > 1
 
 
 LOOKING = """

@@ -252,14 +252,6 @@ def test_what_may_take_long_is_not_started_unless_someone_agrees(
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.dear
-def test_the_command_says_how_to_have_steps_timed(sweep_file: Callable[..., Path]) -> None:
-    """benchmarks/plan.py has them timed, and holds what is foretold against a sweep."""
-    rough = orchestrate("plan", sweep_file())
-    assert rough.returncode == 0, rough.stderr
-    assert "--calibrate" in rough.stdout
-
-
 def test_a_machine_with_a_gpu_is_planned_as_one(
     sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from conftest import make_trial, train_all
 from test_growth import SweepFile, made
+from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
 from orchestrator.analysis import advice, costs, points_of, scalings, sentence
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import (
     EvaluationGrid,
-    FinishedTrial,
     Goal,
-    Measurement,
-    Outcome,
     Range,
     Status,
     Study,
@@ -125,17 +123,10 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
     steps = {lucky: [10, 90, 80, 70, 20, 20, 20], better: [40, 50, 60, 60, 100, 110, 120]}
     for index, of_repeats in steps.items():
         for repeat, last in enumerate(of_repeats):
-            trial = replace(own, study=study, index=index, repeat=repeat)
-            run.write(
-                FinishedTrial(
-                    trial=replace(trial, params={"learning_rate": 0.1 + index}),
-                    outcome=Outcome(status="reached", steps=last, seconds=1.0),
-                    measurements=tuple(
-                        Measurement(step=step, seconds=1.0, metrics={"val/error": at})
-                        for step, at in [(0, 1.0), (last - 10, 1.0), (last, 0.1)][last == 10 :]
-                    ),
-                )
-            )
+            shown = {0: 1.0, last - 10: 1.0, last: 0.1}
+            found = ended(study, index, "reached", shown, repeat)
+            params = {"learning_rate": 0.1 + index}
+            run.write(replace(found, trial=replace(found.trial, params=params)))
     (row,) = frontier_of(run)
     assert (row.steps, row.trial, row.finished) == (10, lucky, True)
     assert row.repeats is not None
@@ -156,16 +147,7 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
     for repeat, value, how in [(0, 0.05, "reached"), (1, 0.05, "reached"), (2, 0.4, status)]:
-        run.write(
-            FinishedTrial(
-                trial=replace(own, study=study, repeat=repeat),
-                outcome=Outcome(status=how, steps=30, seconds=1.0),  # type: ignore[arg-type]
-                measurements=tuple(
-                    Measurement(step=step, seconds=1.0, metrics={"val/error": at})
-                    for step, at in [(0, 1.0), (30, value)]
-                ),
-            )
-        )
+        run.write(ended(study, 0, how, {0: 1.0, 30: value}, repeat))  # type: ignore[arg-type]
     (row,) = frontier_of(run, [strict])
     assert row.steps == 30
     if status == "reached":
@@ -225,14 +207,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     run = Run(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, status in enumerate(statuses):
-        value = 0.05 if status == "reached" else 0.5
-        run.write(
-            FinishedTrial(
-                trial=replace(own, study=study, index=index),
-                outcome=Outcome(status=status, steps=30, seconds=1.0),
-                measurements=(Measurement(step=30, seconds=1.0, metrics={"val/error": value}),),
-            )
-        )
+        run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
     run.put_together(study.key, over=over)
     (row,) = frontier_of(run)
     assert row.finished == finished

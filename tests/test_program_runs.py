@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import assert_refused, orchestrate, wait_for
+from conftest import wait_for
 from driving import assert_same, driving, recorded, trained_alone, waiting
 from machines import can_be_had
 from test_program_faults import marked, wait_until
@@ -193,44 +193,6 @@ def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
     ]
     assert bool(resumed) == resumes
     assert not (run / "checkpoints").exists()
-
-
-@pytest.mark.slow
-def test_a_run_of_a_program_grows_and_is_trained_once(tmp_path: Path) -> None:
-    sweep, run = sweep_of(tmp_path, resumes=False), tmp_path / "run"
-
-    def trained(*arguments: object) -> int:
-        (tmp_path / "started").write_text("")
-        done = orchestrate(*arguments, "--no-ray", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        return len((tmp_path / "started").read_text().splitlines())
-
-    assert trained("sweep", sweep, "--out", run) == 8
-    assert trained("resume", run) == 0
-    grown = {"batch_sizes": [8, 32, 64], "search": {"trials": 5}}
-    assert trained("sweep", sweep_of(tmp_path, resumes=False, **grown), "--out", run) == 7
-    more = {**grown, "budget": {"steps": 200}}
-    sweep_of(tmp_path, resumes=False, **more)
-    refused = orchestrate("sweep", sweep, "--out", run, "--no-ray", cwd=tmp_path)
-    assert_refused(refused, "incomparable", 150, 200)
-    assert "a program was told the old one, and can't be judged by another" in refused.stderr
-
-    anew = tmp_path / "anew"
-    anew.mkdir()
-    assert_same(run, trained_alone(sweep_of(anew, resumes=False, **grown)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "place", [{"from": "jsonl", "file": "a.log"}, {"from": "tensorboard", "folder": "b"}]
-)
-def test_numbers_in_a_place_that_trials_share_are_refused(
-    place: dict[str, str], tmp_path: Path
-) -> None:
-    """One trial would hear what another had written."""
-    sweep = sweep_of(tmp_path, resumes=False, more={"metrics": place})
-    refused = orchestrate("plan", sweep, cwd=tmp_path)
-    assert_refused(refused, "wrong-value", [*place.values()][1])
 
 
 OF_TWO: dict[str, Any] = {

@@ -61,11 +61,6 @@ def test_only_what_was_trained_is_large_or_huge() -> None:
     assert (found.large_from, found.huge_from) == (1024, 1024)
 
 
-def test_all_that_holds_is_neither_large_nor_huge() -> None:
-    found = largeness(ROWS[:2], ("rule", 256), GOAL, None)
-    assert (found.large_from, found.huge_from) == (None, None)
-
-
 @pytest.mark.parametrize(
     ("rows", "goal", "said"),
     [

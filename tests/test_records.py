@@ -145,13 +145,3 @@ def test_seeds_are_the_same_everywhere() -> None:
 )
 def test_scaling_rules(rule: Any, expected: float) -> None:
     assert ScalingRule(rule=rule, base=0.1, at_batch_size=64).at(256) == pytest.approx(expected)
-
-
-def test_half_life_in_examples_stays_the_same() -> None:
-    def half_life_in_examples(decay: float, batch_size: int) -> float:
-        return batch_size * math.log(0.5) / math.log(decay)
-
-    rule = ScalingRule(rule="half_life", base=0.999, at_batch_size=256)
-    for batch_size in (1, 256, 4096):
-        found = half_life_in_examples(rule.at(batch_size), batch_size)
-        assert found == pytest.approx(half_life_in_examples(0.999, 256))

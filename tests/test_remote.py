@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import assert_refused, train_all, wait_for
+from conftest import TINY, assert_refused, train_all, wait_for
 from machines import MINE, Machine, can_be_had, machines
 from test_docs import blocks
 
@@ -66,15 +66,7 @@ UsePAM no
 PidFile none
 """
 
-NEAR = {
-    "name": "near",
-    "workloads": ["digits/mlp"],
-    "goals": ["val/error < 0.5"],
-    "recipes": ["sgd"],
-    "batch_sizes": [64],
-    "search": {"trials": 2},
-    "budget": {"steps": 60},
-}
+NEAR = {**TINY, "name": "near", "batch_sizes": [64], "search": {"trials": 2}}
 
 NAMES = {
     "runs/fashion_mnist": "runs/away",

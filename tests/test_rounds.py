@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -114,30 +113,6 @@ def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
         t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
     )
     assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
-
-
-def test_all_that_diverged_is_replaced_while_a_goal_is_out_of_reach() -> None:
-    director = begin(make_study(goals=(FIRST, SECOND)))
-    first, *others = sorted(all_waiting(director), key=lambda p: p.trial.index)
-    director.record(finish(first.trial, ("exhausted", 100), passes={FIRST: 1}))
-    for proposal in others:
-        director.record(finish(proposal.trial, ("diverged", 90)))
-    assert indices(all_waiting(director)) == [4, 5, 6]
-
-
-def test_a_round_is_judged_by_the_frontier_of_its_own_day() -> None:
-    """Trial 4 passes the goal before the step at which trial 1 diverged, but trial 1 was counted a
-    round earlier."""
-    director = begin(make_study())
-    fate = by_index(t0=("reached", 50), t1=("diverged", 40), t4=("reached", 10))
-    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4]]
-
-
-def test_three_times_as_many_trials_are_launched_at_most() -> None:
-    director = begin(make_study())
-    rounds = play(director, lambda trial: ("diverged", 1))
-    assert [*map(indices, rounds)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert [search.capped for search in director.searches.values()] == [True]
 
 
 def test_launches_can_be_capped_lower() -> None:
@@ -309,62 +284,13 @@ def test_a_best_in_the_middle_widens_nothing() -> None:
     assert [len(trials) for trials in rounds] == [20]
 
 
-def test_what_was_found_beyond_does_not_change_where_a_resumed_search_widens() -> None:
-    """Each end is best for one goal. Then a point beyond one of them wins both goals."""
-    study = make_study(trials=40, goals=(FIRST, SECOND), search=SearchPlan(extend=True))
-
-    def outcome(trial: Trial) -> FinishedTrial:
-        up = 10 * math.log10(value_of(trial)) + 40
-        passes = {FIRST: round(50 - up), SECOND: round(50 + up)}
-        if trial.index >= 40:
-            passes = {FIRST: 2, SECOND: 3} if value_of(trial) > 1 else {}
-        return finish(trial, ("exhausted", 99), passes=passes)
-
-    director, finished, beyond = begin(study), [], None
-    while beyond is None:
-        for proposal in all_waiting(director):
-            finished.append(outcome(proposal.trial))
-            director.record(finished[-1])
-        if len(finished) == 40:
-            beyond = {p.trial.index: p.trial.params for p in all_waiting(director)}
-    winner = next(index for index, params in beyond.items() if params["learning_rate"] > 1)
-    found = outcome(Trial(study=study, index=winner, seed=0, params=beyond[winner]))
-    resumed = Director([study], 0)
-    for trial in [found, *finished]:
-        resumed.load(trial)
-    resumed.begin()
-    again = {p.trial.index: p.trial.params for p in all_waiting(resumed)}
-    assert again == {index: params for index, params in beyond.items() if index != winner}
-
-
-def inheriting(*sizes: int) -> Director:
-    return begin(*(make_study(batch_size=size, inherit=1.5) for size in sizes))
-
-
 def test_a_budget_is_inherited_from_the_next_smaller_batch_size() -> None:
-    director = inheriting(16, 1, 4)
+    director = begin(*(make_study(batch_size=size, inherit=1.5) for size in (16, 1, 4)))
     # Steps fall from 33 to 11 and 5.
     steps = {1: 33, 4: 11, 16: 5}
     rounds = play(director, lambda trial: ("reached", steps[trial.study.batch_size]), limited=True)
     assert [r[0].trial.study.batch_size for r in rounds] == [1, 4, 16]
     assert [{p.limit for p in r} for r in rounds] == [{None}, {math.ceil(1.5 * 33)}, {17}]
-
-
-def test_an_inherited_budget_in_which_nothing_reaches_is_lifted() -> None:
-    director = inheriting(1, 4)
-    steps = {1: 20, 4: 31}
-    rounds = play(director, lambda trial: ("reached", steps[trial.study.batch_size]), limited=True)
-    assert [{p.limit for p in r} for r in rounds] == [{None}, {30}, {None}]
-    assert [*map(indices, rounds[1:])] == [[0, 1, 2, 3]] * 2
-    assert [search.bounds for search in director.searches.values()] == [
-        (((31, 0),),),
-        (((20, 0),),),
-    ]
-
-
-def test_nothing_is_inherited_where_nothing_reached() -> None:
-    rounds = play(inheriting(1, 4), lambda trial: ("exhausted", 100))
-    assert [{p.limit for p in r} for r in rounds] == [{None}, {None}]
 
 
 def test_trials_are_trained_up_to_an_eighth_first_and_no_further_than_needed() -> None:
@@ -415,19 +341,6 @@ def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
     director.record(finish(paused[0].trial, ("dominated", 401)))
     assert director.done
     assert not search.set_aside()
-
-
-def test_a_run_that_had_lifted_its_limit_goes_on_with_what_was_paused() -> None:
-    """Trial 1 was paused at step 400. Trial 0 has passed the goal at step 790 since, so trial 1 can
-    still win."""
-    study = make_study(stop_dominated=True, budget_steps=3200, trials=2)
-    trials = {p.trial.index: p.trial for p in all_waiting(begin(study))}
-    resumed = Director([study], 0)
-    resumed.load(finish(trials[0], ("reached", 790)))
-    resumed.load(finish(trials[1], ("paused", 400)))
-    resumed.begin()
-    (proposal,) = all_waiting(resumed)
-    assert (proposal.trial.index, proposal.limit, proposal.bounds) == (1, 1600, (((790, 0),),))
 
 
 def test_a_trial_of_a_large_study_takes_no_longer() -> None:
@@ -487,14 +400,6 @@ def test_a_grid_has_both_ends_and_every_option() -> None:
     assert all(point["momentum"] == 0.5 and point["clip"] == 2 for point in points)
 
 
-def test_a_grid_holds_no_point_twice() -> None:
-    assert grid({"layers": Range(low=1, high=3, integer=True)}, {"layers": 9}) == (
-        {"layers": 1},
-        {"layers": 2},
-        {"layers": 3},
-    )
-
-
 @pytest.mark.parametrize(("trials", "each"), [(1, 1), (7, 1), (8, 2), (26, 2), (27, 3), (1000, 10)])
 def test_the_axes_of_a_grid_are_even(trials: int, each: int) -> None:
     space = {name: Range(low=0, high=1) for name in "abc"}
@@ -507,17 +412,6 @@ def test_listed_points_are_tried_in_their_order_and_never_replaced() -> None:
     director = begin(make_study(trials=3, search=plan))
     (only,) = play(director, lambda trial: ("diverged", 1))
     assert tuple(p.trial.params for p in sorted(only, key=lambda p: p.trial.index)) == points
-
-
-@pytest.mark.parametrize("algorithm", DESIGNS)
-def test_a_longer_search_begins_with_the_shorter_one(algorithm: str) -> None:
-    plan = SearchPlan(algorithm=algorithm)
-    short, long = (
-        {p.trial.index: (p.trial.params, p.trial.seed) for p in all_waiting(begin(study))}
-        for study in (make_study(trials=n, search=plan) for n in (5, 13))
-    )
-    assert short == {index: long[index] for index in range(5)}
-    assert np.unique([str(params) for params, _ in long.values()]).size == 13
 
 
 def test_conditional_metaparameters_are_there_only_when_their_condition_holds() -> None:

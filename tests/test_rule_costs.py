@@ -128,13 +128,3 @@ def test_the_command_python_and_the_page_say_the_same(
     about = "steps of each rule over those of sgd"
     assert about in orchestrate("frontier", run.place, "--rules").stdout
     assert about in Path(Run(str(run.place)).report()).read_text()
-
-
-def test_a_run_without_rules_has_no_table_of_them(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
-    train_all(run, planned)
-    assert orchestrate("frontier", run.place, "--rules", "--json").stdout == "[]\n"
-    assert "No recipe" in orchestrate("frontier", run.place, "--rules").stdout
-    assert "steps of each rule" not in Path(Run(str(run.place)).report()).read_text()

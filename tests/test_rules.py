@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.training.layout import Layout
-from orchestrator.training.modifiers import Average
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
 from orchestrator.training.rules import clip, make_rule, numbers_of
 
@@ -148,23 +147,6 @@ def test_parameters_come_back_from_a_row() -> None:
     sizes = [weight.numel() for weight in matrices]
     for spread, norm in zip(layout.spread(norms).split(sizes), norms, strict=True):
         assert spread.eq(norm).all()
-
-
-@given(st.lists(st.floats(0, 0.999), min_size=1, max_size=4))
-@settings(max_examples=20, deadline=None)
-def test_averages_of_weights_may_decay_at_rates_of_their_own(decays: list[float]) -> None:
-    sums = torch.zeros(len(decays), 8, dtype=torch.float64)
-    weights = [nn.Parameter(torch.zeros(8, dtype=torch.float64)) for _ in decays]
-    averages = [Average([weight], decay) for weight, decay in zip(weights, decays, strict=True)]
-    shares = 1 - torch.tensor(decays, dtype=torch.float64).unsqueeze(1)
-    for step in range(STEPS):
-        rows = torch.randn(sums.shape, generator=torch.Generator().manual_seed(step)).double()
-        sums.lerp_(rows, shares)
-        for weight, row, average in zip(weights, rows, averages, strict=True):
-            weight.data.copy_(row)
-            average.update()
-    expected = torch.stack([average.state()["sums"][0] for average in averages])
-    torch.testing.assert_close(sums, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_numbers_of_a_step_do_not_depend_on_the_steps_made_with_it() -> None:

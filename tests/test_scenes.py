@@ -82,13 +82,9 @@ def test_metrics_are_those_of_the_whole_split(
         assert {key: metrics[key] for key in expected} == pytest.approx(expected, abs=1e-6)
 
 
-def test_the_right_answer_everywhere_is_perfect_and_no_number_is_wrong() -> None:
+def test_no_number_is_a_wrong_answer() -> None:
     masks = torch.randint(3, (4, 8, 8), dtype=torch.uint8)
-    logits = nn.functional.one_hot(masks.long(), CLASSES).movedim(3, 1) * 50.0
-    assert measured(Scenes(), logits, masks) == pytest.approx(
-        {"pixel_error": 0, "loss": 0, "mean_iou": 1}
-    )
-    broken = measured(Scenes(), logits * torch.nan, masks)
+    broken = measured(Scenes(), torch.full((4, CLASSES, 8, 8), torch.nan), masks)
     assert (broken["pixel_error"], broken["mean_iou"]) == (1, 0)
 
 
@@ -129,10 +125,6 @@ def test_scenes_are_as_asked_for(garments: Path) -> None:
     # More scenes change nothing about those of other splits.
     others = load_workload("scenes/unet?classes=2&canvas=24&scenes=69").data(garments)
     assert all(map(torch.equal, others["test"].tensors, splits["test"].tensors))
-
-
-def test_the_models_logits_are_one_for_each_pixel_and_class() -> None:
-    assert Scenes(canvas=16).model()(torch.zeros(2, 1, 16, 16)).shape == (2, CLASSES, 16, 16)
 
 
 @pytest.mark.parametrize(

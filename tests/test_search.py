@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import first_trials, refused
+from conftest import TINY, first_trials, refused
 from scipy.stats import qmc
 
 from orchestrator.files.yaml_files import read_yaml
@@ -42,16 +42,7 @@ def test_quasi_random_designs_cover_the_cube_better_than_chance(name: str) -> No
 
 
 def test_every_batch_size_is_searched_with_the_same_points_and_seeds() -> None:
-    sweep = Sweep.model_validate(
-        {
-            "name": "t",
-            "seed": 5,
-            "workloads": ["digits/mlp"],
-            "recipes": ["momentum", "nesterov"],
-            "batch_sizes": [4, 64],
-            "search": {"trials": 6},
-        }
-    )
+    sweep = Sweep.model_validate({**TINY, "seed": 5, "recipes": ["momentum", "nesterov"]})
     tables = [
         [(trial.index, trial.seed, dict(trial.params)) for trial in first_trials(study, sweep.seed)]
         for study in plan(sweep).studies

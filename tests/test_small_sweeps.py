@@ -76,7 +76,7 @@ from orchestrator.workloads.digits import DigitsMLP
 
 class Raising(DigitsMLP):
     def loss(self, model, batch):
-        if len(batch[0]) > 2 and model.training and next(model.parameters()).std() > LARGE:
+        if len(batch[0]) > 2 and model.training and next(model.parameters()).std() > 0.1:
             raise RuntimeError("too large")
         return super().loss(model, batch)
 """
@@ -85,7 +85,7 @@ class Raising(DigitsMLP):
 def test_a_trial_that_raises_is_recorded_as_failed_as_on_ray(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    (tmp_path / "mine.py").write_text(RAISING.replace("LARGE", "0.1"))
+    (tmp_path / "mine.py").write_text(RAISING)
     file = sweep_file(workloads=["mine.py:Raising"], batch_sizes=[64], faults={"max_failures": 0})
     done = orchestrate("sweep", file, "--out", tmp_path / "run", cwd=tmp_path)
     assert done.returncode in (0, 1, 3), done.stderr
@@ -93,5 +93,3 @@ def test_a_trial_that_raises_is_recorded_as_failed_as_on_ray(
     rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
     assert {row["status"] for row in rows} >= {"failed"}
     assert any("too large" in (row["error"] or "") for row in rows)
-    raised = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / "other", cwd=tmp_path)
-    assert "too large" in raised.stderr

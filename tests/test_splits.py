@@ -21,7 +21,6 @@ from orchestrator.workloads import (
     Subset,
     Tensors,
     example_seeds,
-    examples_of,
     first,
     random_flip,
     random_shift,
@@ -110,16 +109,6 @@ def test_a_subset_draws_what_its_split_would(split: type[models.Small]) -> None:
         assert all(map(torch.equal, some.batch(*draw), expected))
         (batch,) = some.to(torch.device("cpu")).batches([draw])
         assert all(map(torch.equal, batch, expected))
-
-
-def test_a_torch_data_set_can_be_loaded() -> None:
-    inputs, labels = torch.randn(10, 3), torch.arange(10)
-    dataset = torch.utils.data.TensorDataset(inputs, labels)
-    split = Loaded(examples_of(dataset), len(dataset), workers=0)
-    index = torch.tensor([7, 1])
-    for batch in (split.batch(index), next(split.batches([(index,)]))):
-        assert torch.equal(batch[0], inputs[index])
-        assert batch[1].tolist() == [7, 1]
 
 
 def test_tensors_of_different_length_are_refused() -> None:

@@ -13,6 +13,7 @@ from conftest import make_trial, refused, run_trial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stacking import train_stacked, variants
+from test_stackable import reason
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import OPTIMIZERS, Ranks
@@ -147,6 +148,7 @@ def test_networks_of_the_registry_train_as_alone(name: str, small_data: Path) ->
     trial = trial_of(
         name, batch_size=REGISTERED[name], budget_steps=2, extras=Extras(gradient_norm=True)
     )
+    assert reason(trial, small_data) is None
     check_against_alone(trial, data_dir=small_data)
 
 

@@ -93,25 +93,6 @@ def test_what_can_be_stacked(workload: type) -> None:
     assert reason(of(workload, dropout=0.0) if workload is models.MLP else of(workload)) is None
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize(
-    "name",
-    [
-        "digits/mlp",
-        "digits/cnn",
-        "noisy_quadratic?d=20",
-        "mnist/simple_cnn_tiny",
-        "mnist/lenet",
-        "fashion_mnist/fc_64_64_64",
-        "cifar10/resnet_8",
-        "scenes/unet?scenes=20",
-        "austen/transformer?length=8&evaluated=9",
-    ],
-)
-def test_what_can_be_stacked_of_the_registry(name: str, small_data: Path) -> None:
-    assert reason(make_trial(name), small_data) is None
-
-
 REFUSED: dict[str, tuple[Trial, str]] = {
     "optimizer": (make_trial(optimizer="muon"), "'muon' is not one of ours"),
     "dropout": (of(models.MLP, dropout=0.3), "'dropout' draws random numbers"),

@@ -11,18 +11,16 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_trial, refused
 
 from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
-from orchestrator.records import FinishedTrial, Measurement, Outcome, Range
+from orchestrator.records import FinishedTrial, Measurement, Outcome
 from orchestrator.records.studies import Program
 from orchestrator.results import Run, merger, study_files
 from orchestrator.results.merger import Merger
-from orchestrator.results.tables import tables_of, write_table
 
 
 def finished(index: int, *losses: float, status: str = "exhausted") -> FinishedTrial:
@@ -48,14 +46,6 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert table["trial"].to_pylist() == [0, 0, 1, 1]
     assert table["val/loss"].to_pylist()[:3] == [3.0, 1.0, 2.0]
     assert math.isnan(table["val/loss"].to_pylist()[3])
-
-
-def test_pandas_reads_a_run_without_us(tmp_path: Path) -> None:
-    Run(tmp_path).write(finished(0, 3.0, 1.0))
-    table = pd.read_parquet(tmp_path / "measurements", partitioning="hive")
-    assert set(table["workload"]) == {"digits/mlp"}
-    assert set(table["batch_size"].astype(int)) == {32}
-    assert list(table["val/loss"]) == [3.0, 1.0]
 
 
 def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
@@ -111,38 +101,6 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.loose(KEY) == 2
 
 
-def in_older_format(run: Run, *group: FinishedTrial) -> None:
-    """Writes a file for each trial, as runs before 2026-12 have them."""
-    for each in group:
-        repeat = f"-repeat-{each.trial.repeat}" if each.trial.repeat else ""
-        files = (run.repeats if repeat else run)._of(KEY)
-        name = f"trial-{each.trial.index:05d}{repeat}.parquet"
-        for folder, table in zip(
-            (files._trials, files._measurements), tables_of([each]), strict=True
-        ):
-            write_table(folder / name, table)
-
-
-def test_a_run_with_files_of_single_trials_is_read_and_continued(tmp_path: Path) -> None:
-    run, new = Run(tmp_path / "old"), Run(tmp_path / "new")
-    again = replace(make_trial(index=1), repeat=2)
-    first = [finished(1, 3.0, status="paused"), finished(0, 2.0)]
-    repeats = [
-        replace(f, trial=replace(again, repeat=n)) for n, f in ((10, first[0]), (2, first[1]))
-    ]
-    in_older_format(run, *first, *repeats)
-    for each in (first, repeats):
-        new.write(*each)
-    truth = str([*new.finished(STUDY)])
-    assert str([*run.finished(STUDY)]) == truth
-    for each in (run, new):
-        each.write(finished(1, 3.0, 1.0))
-    assert str([*run.finished(STUDY)]) == str([*new.finished(STUDY)]) != truth
-    run.put_together(KEY, over=True)
-    assert str([*run.finished(STUDY)]) == str([*new.finished(STUDY)])
-    assert len([*tmp_path.glob("old/**/*.parquet")]) == 4
-
-
 def test_metrics_may_appear_later(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.write(finished(0, 3.0))
@@ -182,13 +140,6 @@ def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
     run.write(finished(1, 2.0))
     assert run.trials(KEY)["width"].to_pylist() == [None, 1]
     assert [trial.outcome.width for trial in run.finished(STUDY)] == [1, 1]
-
-
-def test_studies_survive_the_way_to_disk(tmp_path: Path) -> None:
-    space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
-    study = replace(make_trial(goals=["val/loss < 1"]).study, space=space)
-    Run(tmp_path).create({"name": "x"}, [study], {})
-    assert Run.open(tmp_path).studies() == [study]
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:

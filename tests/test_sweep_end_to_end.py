@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import TINY, first_trials, orchestrate, train_all, wait_for
 from driving import trained_alone
 from quadratic import steps_to_goal
@@ -177,13 +176,3 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     answers = json.loads(orchestrate("report", tmp_path / "a", "--json").stdout)
     assert answers[0]["max_useful_batch_size"] is None, "of two batch sizes"
     assert answers[0]["verdict"].startswith("too few batch sizes")
-
-
-def test_a_sweep_whose_goal_is_out_of_reach_exits_with_3(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    path = sweep_file(goals=["val/error < 0.0001"], batch_sizes=[64])
-    result = orchestrate("sweep", path, "--out", tmp_path / "run", "--no-ray")
-    assert result.returncode == 3, result.stderr
-    assert "not reached" in result.stdout
-    assert yaml.safe_load((tmp_path / "run/sweep.yaml").read_text())["name"] == "tiny"

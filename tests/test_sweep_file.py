@@ -59,7 +59,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "missing-key": [
         ({"budget": {}}, "budget", "steps", "epochs"),
-        ({"budget": {"steps": None}}, "budget", "steps", "epochs"),
         ({"workloads": None}, "workloads"),
         (search("points"), "search", "`points`"),
     ],
@@ -70,7 +69,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (search("tpe", extend=True), "search", "`extend`", "halton"),
     ],
     "not-importable": [
-        (search("no_such.py:Sampler"), "'no_such.py:Sampler'"),
         ({"workloads": ["no.such:Thing"]}, "'no.such:Thing'"),
         ({"workloads": ["no_such.py:Thing"]}, "'no_such.py:Thing'"),
     ],
@@ -82,7 +80,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "other-name": [(space(lr=1), SGD, "'lr'", "'learning_rate'")],
     "range-order": [
         (ladder(99, 9, 2), "batch_sizes", 99, 9),
-        (space(learning_rate={"low": 3, "high": 1}), SGD, "learning_rate", 3, 1),
         ({"search": {"trials": 20, "max_launches": 10}}, "search", "`max_launches`", "`trials`"),
     ],
     "too-large": [
@@ -104,7 +101,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"recipez": ["sgd"]}, "'recipez'", "'recipes'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
         ({"stop": {"diverged": {"abov": 3}}}, "'stop.diverged.abov'", "'stop.diverged.above'"),
-        ({"checkpoint": {"evry_seconds": 3}}, "'checkpoint.every_seconds'"),
     ],
     "unknown-name": [
         ({"workloads": ["digits/mpl"]}, "'digits/mpl'", "'digits/mlp'"),
@@ -123,7 +119,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         ({"search": {"trials": 0}}, "search.trials", 1, 0),
         ({"search": {"trials": 10**9}}, "search.trials", 100000, 10**9),
-        (search("grid", trials=10**9), "search.trials", 100000, 10**9),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),
         ({"batch_sizes": [0]}, "batch_sizes.0", 1, "1,000,000,000", 0),
@@ -133,15 +128,12 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"goals": ["val/error"]}, "goals.0", "'val/error'"),
         (schedule(warmup_fraction={"low": 0, "high": 2}), SGD, "'warmup_fraction'", 1, 2),
         (space(learning_rate="abc"), "'learning_rate'", "'abc'"),
-        (space(noise_labels="abc"), "'noise_labels'", "'abc'"),
         ({"recipes": [MOMENTUM]}, "'momentum'", 0, 1, 2),
         (space(dropout={"options": 0.1}), "`options`", 0.1),
         (space(dropout={"options": [[0.1]]}), "dropout", "[0.1]"),
-        (space(dropout={"low": -1e308, "high": 1e308}), "dropout", "-1e+100", "1e+100", "1e+308"),
         ({"checkpoint": {"every_seconds": math.inf}}, "checkpoint.every_seconds", BILLION, "inf"),
         (quadratic("d=0"), "`d`", 1, 0),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
-        ({"workloads": [".relative:Thing"]}, "MODULE:CLASS", "'.relative:Thing'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
         ({"budget": {"steps": 10**18}}, "budget.steps", BILLION, 10**18),
         ({"budget": {"epochs": 1e300}}, "budget.epochs", BILLION, 1e300),
@@ -194,13 +186,6 @@ def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, said: Any) ->
     (tmp_path / "bad.yaml").write_text(text)
     with refused(*said, tmp_path / "bad.yaml"):
         load_sweep(tmp_path / "bad.yaml")
-
-
-def test_a_rule_fixes_a_metaparameter_at_each_batch_size(sweep_file: SweepFile) -> None:
-    space = {"learning_rate": {"rule": "linear", "base": 0.1, "at_batch_size": 64}}
-    recipes = [{"name": "linear", "optimizer": "sgd", "space": space}]
-    studies = plan(load_sweep(sweep_file(recipes=recipes))).studies
-    assert [study.space["learning_rate"] for study in studies] == pytest.approx([0.1, 0.4])
 
 
 @pytest.mark.dear

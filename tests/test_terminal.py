@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import make_trial
+from test_rounds import begin, finish, make_study
 from typer.testing import CliRunner
 
 from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
-from orchestrator.records import CONTROLS, FinishedTrial, Measurement, Outcome, Range, Study, Trial
+from orchestrator.records import CONTROLS, Outcome, Range, Study, Trial
 from orchestrator.results import FrontierRow, Run
-from orchestrator.search import Director
 from orchestrator.sweeping.progress import Progress
 
 HOSTILE = "[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
@@ -38,7 +38,8 @@ def run(tmp_path: Path, study: Study) -> Run:
 
 @pytest.mark.dear
 @pytest.mark.parametrize("command", ["status", "frontier", "best"])
-def test_tables_show_names_as_text(run: Run, command: str) -> None:
+def test_tables_show_names_as_text(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)  # of which workers of pytest have few
     arguments = [command, str(run.place), *(["val/error"] if command == "best" else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
@@ -128,26 +129,13 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
 
 def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
     """A trial that is set aside does not count as done before it is known that it won't go on."""
-    study = replace(
-        make_trial(goals=("val/error < 0.5",)).study,
-        trials=2, budget_steps=3200, stop_dominated=True,
-        space={"learning_rate": Range(low=0.1, high=1)},
-    )  # fmt: skip
-    director = Director([study], 0)
-    director.begin()
+    director = begin(make_study(trials=2, budget_steps=3200, stop_dominated=True))
     (search,) = director.searches.values()
     done = []
     while (proposal := director.next()) is not None:
-        reached = proposal.trial.index == 1 and proposal.limit is None
-        steps = proposal.limit or 3000
-        outcome = Outcome(status="reached" if reached else "paused", steps=steps, seconds=1)
-        if not reached and proposal.limit is None:
-            outcome = replace(outcome, status="exhausted")
-        value = 0.4 if reached else 0.9
-        measured = Measurement(step=steps, seconds=1, metrics={"val/error": value})
-        director.record(
-            FinishedTrial(trial=proposal.trial, outcome=outcome, measurements=(measured,))
-        )
+        last = "reached" if proposal.trial.index == 1 else "exhausted"
+        fate = ("paused", proposal.limit) if proposal.limit else (last, 3000)
+        director.record(finish(proposal.trial, fate))
         done.append(search.settled)
     assert director.done
     assert done == sorted(done)

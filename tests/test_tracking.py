@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from driving import Driver
 from test_rounds import Fate, all_waiting, finish, make_study
 
 from orchestrator.cli.runs import sweep
+from orchestrator.files.event_files import events, scalars, wandb_records
 from orchestrator.files.places import Place
 from orchestrator.records import FinishedTrial
 from orchestrator.results import Run
@@ -250,8 +251,11 @@ def told_to_wandb(path: Path) -> dict[str, Told]:
 
 
 def wandb_run(file: Path) -> tuple[str, Told]:
+    from wandb.proto.wandb_internal_pb2 import Record
+
     name, config, values = "", {}, {}
-    for record in wandb_records(file.read_bytes()):
+    for framed in wandb_records(file.read_bytes()):
+        record = Record.FromString(framed.SerializeToString())
         if record.HasField("run"):
             name = record.run.display_name
             assert record.run.project == "tiny"
@@ -269,37 +273,16 @@ def wandb_run(file: Path) -> tuple[str, Told]:
     return name, (config, values)
 
 
-def wandb_records(content: bytes) -> Iterator[Any]:
-    """From a log in LevelDB's format: blocks of 32 KiB, in which records may be in parts."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    at, whole = 7, b""
-    while at < len(content):
-        left = 2**15 - at % 2**15
-        if left < 7:
-            at += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", content, at)
-        whole += content[at + 7 : at + 7 + length]
-        at += 7 + length
-        if kind in {1, 4}:  # all of it, or the last part
-            yield Record.FromString(whole)
-            whole = b""
-
-
 def told_to_tensorboard(path: Path) -> dict[str, Mapping[tuple[int, str], float]]:
     return one_of_each([tensorboard_run(file, path) for file in path.rglob("*tfevents*")])
 
 
 def tensorboard_run(file: Path, path: Path) -> tuple[str, Mapping[tuple[int, str], float]]:
-    from tensorboardX.proto.event_pb2 import Event
-
-    content, at, values = file.read_bytes(), 0, {}
-    while at < len(content):
-        (length,) = struct.unpack_from("<Q", content, at)
-        event = Event.FromString(content[at + 12 : at + 12 + length])
-        at += length + 16
-        for value in event.summary.value:
-            if not value.tag.startswith("_hparams_/"):
-                values[event.step, value.tag] = value.simple_value
+    with file.open("rb") as opened:
+        values = {
+            (event.step, tag): value
+            for event in events(opened, file.stat().st_size)
+            for tag, value in scalars(event)
+            if not tag.startswith("_hparams_/")
+        }
     return str(file.parent.relative_to(path / "tensorboard")), values

@@ -171,11 +171,6 @@ def test_it_goes_on_past_its_goals_if_told_to() -> None:
     assert sum(m.metrics["val/error"] < 0.3 for m in measurements) > 1
 
 
-def test_without_goals_it_spends_its_budget_exactly() -> None:
-    measurements, outcome = run_trial(make_trial(budget_steps=77))
-    assert (outcome.status, outcome.steps, measurements[-1].step) == ("exhausted", 77, 77)
-
-
 def test_divergence_is_told_from_failure() -> None:
     settings = {"params": {"learning_rate": 50.0}, "budget_steps": 5000}
     trial = make_trial(
@@ -199,11 +194,6 @@ def test_a_loss_far_above_its_first_value_is_divergence_too() -> None:
     assert all(map(math.isfinite, losses))
     assert above[-3:] == [True] * 3
     assert sum(above) == 3
-
-
-def test_training_time_leaves_evaluation_out() -> None:
-    _, outcome = run_trial(make_trial(budget_steps=20))
-    assert outcome.seconds > 0
 
 
 def test_a_rehearsal_names_what_a_measurement_holds() -> None:
@@ -249,16 +239,6 @@ def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
     standing = Standing(study)
     standing.add(Measurement(step=0, seconds=0, metrics={study.goals[0].metric: value}))
     assert standing.status == "diverged"
-
-
-def test_a_schedule_sets_the_learning_rate_before_each_step() -> None:
-    """It is compared with a trial whose learning rate is the schedule's plateau from the start."""
-    constant, _ = run_trial(make_trial(params={"learning_rate": 0.05}, budget_steps=40))
-    halved = {"learning_rate": 0.1, "decay": "linear", "end_factor": 0.5, "decay_steps": 0}
-    scheduled, _ = run_trial(make_trial(params=halved, budget_steps=40))
-    assert [m.metrics for m in constant] == [m.metrics for m in scheduled]
-    warm, _ = run_trial(make_trial(params={"learning_rate": 0.1, "warmup_epochs": 1}))
-    assert warm[1].metrics["val/loss"] > constant[1].metrics["val/loss"]
 
 
 def test_weight_decay_shrinks_matrices_only() -> None:

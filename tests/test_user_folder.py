@@ -3,6 +3,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from conftest import TINY
 
 from orchestrator.files.own_code import UserFolder, import_own
 from orchestrator.planning.sweep import Sweep
@@ -64,17 +65,15 @@ def test_a_file_finds_what_lies_beside_it(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_all_that_a_sweep_names_may_be_ones_own() -> None:
+    learning = {"name": "r", "optimizer": "sgd", "search": {"algorithm": "tpe"}}
     sweep = Sweep.model_validate(
         {
-            "name": "own",
+            **TINY,
             "workloads": ["w.py:W"],
-            "recipes": [
-                "o.py:O", {"name": "r", "optimizer": "sgd", "search": {"algorithm": "tpe"}},
-            ],
-            "batch_sizes": [1],
+            "recipes": ["o.py:O", learning],
             "search": {"algorithm": "sobol"},
         }
-    )  # fmt: skip
+    )
     assert sweep.places == {"w.py:W", "o.py:O", "sgd", "tpe", "sobol"}
 
 

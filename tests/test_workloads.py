@@ -1,10 +1,7 @@
-import json
-import math
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,6 @@ from conftest import make_trial, refused, run_trial
 from torch import nn
 from torch.nn import functional
 
-from orchestrator.cli import app
 from orchestrator.planning.single import single_trial
 from orchestrator.records import derive_seed
 from orchestrator.workloads import (
@@ -162,35 +158,6 @@ def test_a_trial_evaluates_every_example_once_on_any_number_of_ranks(
     assert {m: alone[0].metrics[m] for m in measured} == pytest.approx(measured, rel=1e-3, abs=1e-6)
 
 
-@every_kind
-def test_batches_are_drawn_by_the_seed(name: str, small_data: Path) -> None:
-    def losses(**changes: Any) -> list[float]:
-        trial = make_trial(name, batch_size=2, budget_steps=1, **changes)
-        measurements, _ = run_trial(
-            replace(trial, params={"learning_rate": 1e-9}), data_dir=small_data
-        )
-        return [m.metrics["batch/loss"] for m in measurements[1:]]
-
-    assert losses() == losses()
-    assert losses() != losses(seed=2)
-
-
-@pytest.mark.dear
-@every_kind
-@pytest.mark.parametrize("batch_size", [1, "full"])
-def test_batches_of_one_and_of_everything(
-    name: str, batch_size: int | str, small_data: Path
-) -> None:
-    size = splits_of(load_workload(name), small_data)["train"].size
-    if batch_size == "full" and size is None:
-        return
-    trial = make_trial(name, batch_size=size if batch_size == "full" else 1, budget_steps=1)
-    trial = replace(trial, params={"learning_rate": 1e-3})
-    measurements, outcome = run_trial(trial, data_dir=small_data)
-    assert outcome.status == "exhausted"
-    assert all(map(math.isfinite, measurements[-1].metrics.values()))
-
-
 @pytest.mark.parametrize("name", REGISTRY)
 def test_metrics_of_a_planted_predictor(name: str, small_data: Path) -> None:
     # Longer windows would be evaluated in parts, which the predictor does not know.
@@ -235,16 +202,6 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
     return logits.movedim(-1, 1) if isinstance(workload, Scenes) else logits
 
 
-@_each({n.partition("/")[0]: n for n in reversed(REGISTRY)}.values())
-def test_a_workload_of_each_kind_by_command(
-    name: str, small_data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command runs in this process, since starting one takes longer than these trials."""
-    arguments = ["trial", name, "--optimizer", "sgd", "--batch-size", "8", "--steps", "1"]
-    assert app([*arguments, "--data-dir", str(small_data), "--json"], standalone_mode=False) == 0
-    assert json.loads(capsys.readouterr().out)["steps"] == 1
-
-
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -268,14 +225,6 @@ def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any
         single_trial(
             f"{tmp_path}/mine.py:Broken", "momentum", 8, params={"momentum": 0.9}, steps=1, seed=0
         )
-
-
-def test_digits_are_split_as_stated() -> None:
-    splits = load_workload("digits/mlp").data(None)
-    assert {name: split.size for name, split in splits.items()} == {"train": 1400, "val": 397}
-    inputs, labels = splits["train"].batch(torch.arange(1400))
-    assert (float(inputs.min()), float(inputs.max())) == (0, 1)
-    assert set(labels.tolist()) == set(range(10))
 
 
 def test_own_workload_from_a_file(tmp_path: Path) -> None:
@@ -321,18 +270,6 @@ def test_mnist_is_split_as_published(small_data: Path) -> None:
     assert load_workload("mnist/lenet?split=60000").goal == "test/error < 0.01"
     assert sizes("mnist/lenet?train_examples=50") == {"train": 50, "val": 20, "test": 60}
     assert sizes("mnist/lenet?classes=5") == {"train": 110, "val": 10, "test": 30}
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("mnist/fc_64_32", 784 * 64 + 64 + 64 * 32 + 32 + 32 * 10 + 10),
-        ("mnist/simple_cnn", 832 + 51_264 + 3136 * 1024 + 1024 + 10_250),
-        ("fashion_mnist/lenet", 156 + 2416 + 48_120 + 10_164 + 850),
-    ],
-)
-def test_models_have_the_published_sizes(name: str, parameters: int) -> None:
-    assert sum(p.numel() for p in load_workload(name).model().parameters()) == parameters
 
 
 @pytest.mark.parametrize(
