@@ -17,7 +17,7 @@ from threading import Thread
 import numpy as np
 import pytest
 from browser import CHROMIUM, Look, visits
-from conftest import ROOT, orchestrate
+from conftest import ROOT, files_of_repository, orchestrate
 from quadratic import steps_to_goal
 
 from orchestrator.analysis import Estimate
@@ -49,6 +49,12 @@ def test_the_page_says_what_the_runs_say() -> None:
         if not path.exists() or path.read_text() != text
     ]
     assert not wrong, "`make atlas` writes them anew"
+
+
+def test_the_atlas_is_small() -> None:
+    files = [ROOT / path for path in files_of_repository() if path.parts[0] == "atlas"]
+    assert len(files) <= 100
+    assert sum(file.stat().st_size for file in files) < 25e6
 
 
 @pytest.mark.parametrize("name", SWEEPS, ids=str)
