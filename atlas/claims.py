@@ -774,6 +774,11 @@ def no_loss_of_quality() -> Asked:
     seeds each. We take the lowest validation error of each repeat, and the mean of each point, and
     subtract the mean over points at batch size 32 from that at the full batch. The claim agrees if
     the interval of the difference lies below 0.003; otherwise it disagrees if it lies above 0.
+
+    Added when the answer was known, and without a part in it: points that reach 2.5 % first need not
+    be those that come to the lowest error. So the lowest error of any of the 64 trials stands beside
+    it. At the full batch, the first points were the wrong ones to judge quality by; a run that
+    chooses its points by a stricter goal is to follow.
     """
     full, small = (world().lowest_errors(size) for size in (None, 32))
     if min(len(full), len(small)) < 2:
@@ -800,7 +805,9 @@ def no_loss_of_quality() -> Asked:
         false=0.003,
         said=lambda numbers: (
             f"The full batch comes to an error of {full.mean():.2%} and batch size 32 to "
-            f"{small.mean():.2%}, in the mean of repeats."
+            f"{small.mean():.2%}, in the mean of repeats of the four fastest points; the lowest of "
+            f"all trials are {world().lowest_of_trials(None):.2%} and "
+            f"{world().lowest_of_trials(32):.2%}."
         ),
         axis="difference of the lowest validation errors",
         bounds=(0, 0.003),

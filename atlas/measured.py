@@ -23,6 +23,7 @@ from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.forecasts import Comparison
 from orchestrator.analysis.points import Point, trained_points
 from orchestrator.analysis.tuned import EFFECTIVE
+from orchestrator.records import Study
 from orchestrator.results import FrontierRow
 from orchestrator.results import Run as Files
 
@@ -147,14 +148,22 @@ class World:
     def lowest_errors(self, batch_size: int | None) -> Floats:
         """For each repeated point of `quality`, the mean of the lowest validation errors of its
         repeats; at the full batch, if None."""
-        run = Files.open(opened("quality").path)
-        by_size = {study.batch_size: study for study in run.studies()}
-        study = by_size[max(by_size) if batch_size is None else batch_size]
+        run, study = self._of_quality(batch_size)
         table = run.repeats.measurements(study.key, {"val/error"})
         lowest = table.group_by(["trial", "repeat"]).aggregate([("val/error", "min")])
         means = lowest.group_by("trial").aggregate([("val/error_min", "mean")])
         found: Floats = means["val/error_min_mean"].to_numpy()
         return found
+
+    def lowest_of_trials(self, batch_size: int | None) -> float:
+        """The lowest validation error of any trial of the search."""
+        run, study = self._of_quality(batch_size)
+        return float(np.min(run.measurements(study.key, {"val/error"})["val/error"].to_numpy()))
+
+    def _of_quality(self, batch_size: int | None) -> tuple[Files, Study]:
+        run = Files.open(opened("quality").path)
+        by_size = {study.batch_size: study for study in run.studies()}
+        return run, by_size[max(by_size) if batch_size is None else batch_size]
 
 
 _worlds = [World()]

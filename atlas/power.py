@@ -97,6 +97,9 @@ class Planned(World):
     def lowest_errors(self, batch_size: int | None) -> Floats:
         return np.array([0.0115, 0.0125, 0.0115, 0.0125])  # of four points
 
+    def lowest_of_trials(self, batch_size: int | None) -> float:
+        return 0.0
+
 
 def shares(claim: Claim) -> dict[str, float]:
     """The shares of draws in which the claim is said to agree: if it is true by the margin that
