@@ -775,10 +775,10 @@ def no_loss_of_quality() -> Asked:
     subtract the mean over points at batch size 32 from that at the full batch. The claim agrees if
     the interval of the difference lies below 0.003; otherwise it disagrees if it lies above 0.
 
-    Added when the answer was known, and without a part in it: points that reach 2.5 % first need not
-    be those that come to the lowest error. So the lowest error of any of the 64 trials stands beside
-    it. At the full batch, the first points were the wrong ones to judge quality by; a run that
-    chooses its points by a stricter goal is to follow.
+    Added when the answer was known, and without a part in it: points that reach 2.5 % first need
+    not be those that come to the lowest error. So the lowest error of any of the 64 trials is told
+    beside it. At the full batch, the first points were the wrong ones to judge quality by; a run
+    that chooses its points by a stricter goal is to follow.
     """
     full, small = (world().lowest_errors(size) for size in (None, 32))
     if min(len(full), len(small)) < 2:

@@ -29,7 +29,7 @@ def intervals(
     rows: Sequence[tuple[str, Estimate]], *, axis: str, bounds: Sequence[float] = ()
 ) -> str:
     """A picture with a row for each name and estimate, and a dashed line at each bound. The scale
-    is logarithmic if all values are above 0 and no interval goes below 0. An interval that begins
+    is logarithmic if all values and bounds are above 0 and no interval goes below 0. An interval that begins
     at 0 then begins at the edge."""
     ends = [
         end
@@ -38,7 +38,8 @@ def intervals(
         if end is not None and math.isfinite(end)
     ]
     ends += bounds
-    logarithmic = min(ends) >= 0 and all(one.value > 0 for _, one in rows)
+    positive = all(one.value > 0 for _, one in rows) and all(bound > 0 for bound in bounds)
+    logarithmic = min(ends) >= 0 and positive
     least, most = min(end for end in ends if end > 0 or not logarithmic), max(ends)
 
     def place(value: float) -> float:
