@@ -29,8 +29,8 @@ def intervals(
     rows: Sequence[tuple[str, Estimate]], *, axis: str, bounds: Sequence[float] = ()
 ) -> str:
     """A picture with a row for each name and estimate, and a dashed line at each bound. The scale
-    is logarithmic if all values and bounds are above 0 and no interval goes below 0. An interval that begins
-    at 0 then begins at the edge."""
+    is logarithmic if all values and bounds are above 0 and no interval goes below 0. An interval
+    that begins at 0 then begins at the edge."""
     ends = [
         end
         for _, one in rows
