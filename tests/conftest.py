@@ -61,6 +61,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 # Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
 os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 
+# Workers of pytest have few columns, in which tables wrap.
+os.environ.pop("COLUMNS", None)
+
 LONGEST = ("test_siege", "test_sweep_end_to_end")
 
 

@@ -38,8 +38,7 @@ def run(tmp_path: Path, study: Study) -> Run:
 
 @pytest.mark.dear
 @pytest.mark.parametrize("command", ["status", "frontier", "best"])
-def test_tables_show_names_as_text(run: Run, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)  # of which workers of pytest have few
+def test_tables_show_names_as_text(run: Run, command: str) -> None:
     arguments = [command, str(run.place), *(["val/error"] if command == "best" else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception

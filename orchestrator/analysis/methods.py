@@ -27,8 +27,8 @@ def methods_of(run: Run, rows: Sequence[FrontierRow]) -> str:
     ]
     if run.imported:
         said.append("The trainings were made elsewhere, and their files were imported.")
-    else:
-        said += [*_search(run.sweep(), studies), *_trials(studies)]
+    elif "recipes" in (sweep := run.sweep()):
+        said += [*_search(sweep, studies), *_trials(studies)]
     said.append(_repeats(studies, rows))
     said.append(
         f"Intervals hold {CONFIDENCE:.0%}. They combine the scatter of seeds, what other trials "
