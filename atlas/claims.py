@@ -120,6 +120,21 @@ def _mean_in(text: str) -> Callable[[Numbers], str]:
     )
 
 
+def _larger(
+    *, products: Mapping[str, Product], said: str, axis: str, speaks: Sequence[int] = ()
+) -> Asked:
+    """Whether the mean of ratios is above 1, by the margin that most claims share."""
+    return Asked(
+        products=products,
+        speaks=speaks,
+        decide=more(MARGIN),
+        matters=math.log2(MATTERS),
+        said=_mean_in(said),
+        axis=axis,
+        bounds=(1,),
+    )
+
+
 @claim(
     title="Three regimes",
     source="Shallue et al.",
@@ -254,14 +269,11 @@ def momentum_extends() -> Asked:
     claim agrees if the geometric mean lies above 1. *Equal*: it lies within a factor of 1.25 of 1.
     """
     products, speaks = _growing_advantages([(w, "momentum", "sgd") for w in GROUPS])
-    return Asked(
+    return _larger(
         products=products,
         speaks=speaks,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in("The advantage over SGD is {} times as large at the largest batch sizes."),
+        said="The advantage over SGD is {} times as large at the largest batch sizes.",
         axis="advantage at the largest / at the smallest batch sizes",
-        bounds=(1,),
     )
 
 
@@ -317,16 +329,11 @@ def preconditioning_extends() -> Asked:
     """
     tested = itertools.product((DIGITS, CNN), ("soap", "muon", "adamw"))
     products, speaks = _growing_advantages([(w, r, "momentum") for w, r in tested])
-    return Asked(
+    return _larger(
         products=products,
         speaks=speaks,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in(
-            "The advantage over momentum is {} times as large at the largest batch sizes."
-        ),
+        said="The advantage over momentum is {} times as large at the largest batch sizes.",
         axis="advantage at the largest / at the smallest batch sizes",
-        bounds=(1,),
     )
 
 
@@ -348,14 +355,11 @@ def layerwise_at_full_batch() -> Asked:
     recipes, goal = ("momentum", "lars"), MIDDLE[DIGITS]
     full = max(world().all_sizes("digits_mlp", DIGITS))
     is_known = full in known_sizes(DIGITS, recipes, goal)
-    return Asked(
+    return _larger(
         products={"momentum / lars": _fewer(DIGITS, "lars", "momentum", full)} if is_known else {},
         speaks=_speaks(DIGITS, ("lars", goal), ("momentum", goal), full, 1),
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in("Momentum needs {} times the steps of LARS at the full batch."),
+        said="Momentum needs {} times the steps of LARS at the full batch.",
         axis="steps of momentum / steps of LARS",
-        bounds=(1,),
     )
 
 
@@ -670,14 +674,11 @@ def stricter_goals() -> Asked:
             products[f"{workload}, {recipe}, {ends[0]} to {ends[1]:,}"] = over(
                 _speedup(workload, recipe, ends, strict), _speedup(workload, recipe, ends, loose)
             )
-    return Asked(
+    return _larger(
         products=products,
         speaks=speaks,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in("Steps to the strictest goal fall {} times as much as to the loosest."),
+        said="Steps to the strictest goal fall {} times as much as to the loosest.",
         axis="factor by which steps fall, strictest / loosest goal",
-        bounds=(1,),
     )
 
 
@@ -844,16 +845,11 @@ def first_passage_flatters() -> Asked:
                 for size in ends
             ]
             products[f"{workload}, {recipe}, {ends[0]} / {ends[1]:,}"] = over(*longer)
-    return Asked(
+    return _larger(
         products=products,
         speaks=speaks,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in(
-            "Holding the goal takes {} times as many more steps at the smallest batch size."
-        ),
+        said="Holding the goal takes {} times as many more steps at the smallest batch size.",
         axis="steps until it holds / first steps, at the smallest / at the largest batch size",
-        bounds=(1,),
     )
 
 
@@ -878,13 +874,10 @@ def schedule_free_is_smooth() -> Asked:
             products[f"{workload}, batch size {size}"] = over(
                 _fewer(workload, *recipes, size, held), _fewer(workload, *recipes, size, first)
             )
-    return Asked(
+    return _larger(
         products=products,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in("Its advantage over momentum is {} times as large if the goal must hold."),
+        said="Its advantage over momentum is {} times as large if the goal must hold.",
         axis="advantage to a goal that holds / to one that is passed",
-        bounds=(1,),
     )
 
 
@@ -905,16 +898,11 @@ def muon_keeps_efficiency() -> Asked:
     extending it.
     """
     products, speaks = _growing_advantages([(workload, "muon", "adamw") for workload in GROUPS])
-    return Asked(
+    return _larger(
         products=products,
         speaks=speaks,
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in(
-            "Muon's advantage over AdamW is {} times as large at the largest batch sizes."
-        ),
+        said="Muon's advantage over AdamW is {} times as large at the largest batch sizes.",
         axis="advantage at the largest / at the smallest batch sizes",
-        bounds=(1,),
     )
 
 
@@ -935,7 +923,7 @@ def constant_half_life() -> Asked:
     """
     goal, group = MIDDLE[DIGITS], "half_life"
     sizes = known_sizes(DIGITS, ("same", "half_life"), goal, group)
-    return Asked(
+    return _larger(
         products={
             f"same beta2 / same half-life at {size:,}": over(
                 steps(DIGITS, "same", size, goal, group),
@@ -944,11 +932,8 @@ def constant_half_life() -> Asked:
             for size in sizes
             if size != 64
         },
-        decide=more(MARGIN),
-        matters=math.log2(MATTERS),
-        said=_mean_in("With the same beta2, trainings take {} times the steps."),
+        said="With the same beta2, trainings take {} times the steps.",
         axis="steps with the same beta2 / with the same half-life",
-        bounds=(1,),
     )
 
 

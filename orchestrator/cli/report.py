@@ -73,6 +73,7 @@ def report(
     opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
+    options |= {"methods": methods, "table": table}
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
         wrong = [f"--{name}" for name, value in options.items() if value]
         if len(opened) > 1 or wrong:

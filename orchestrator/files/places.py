@@ -227,14 +227,19 @@ class Place:
 def pack(folder: Path) -> None:
     """Packs a folder into a ZIP file of the same name. The same files give the same bytes."""
     packed = folder.with_name(f"{folder.name}.zip")
-    with ZipFile(packed, "w") as file:
-        for path in sorted(folder.rglob("*")):
-            if path.is_file():
-                entry = ZipInfo(str(path.relative_to(folder)))  # without the time of today
-                is_small = path.suffix == ".parquet"
-                file.writestr(entry, path.read_bytes(), ZIP_STORED if is_small else ZIP_DEFLATED)
-    shutil.rmtree(folder)
-    packed.rename(folder)
+    try:
+        with ZipFile(packed, "w") as file:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    entry = ZipInfo(str(path.relative_to(folder)))  # without the time of today
+                    is_compressed = path.suffix == ".parquet"
+                    file.writestr(
+                        entry, path.read_bytes(), ZIP_STORED if is_compressed else ZIP_DEFLATED
+                    )
+        shutil.rmtree(folder)
+        packed.rename(folder)
+    finally:
+        packed.unlink(missing_ok=True)
 
 
 @contextmanager
