@@ -250,7 +250,7 @@ def orchestrate(
     if options:
         return subprocess.run(
             command(*arguments),
-            capture_output=True, text=True, timeout=300, check=False, cwd=cwd, **options,
+            capture_output=True, text=True, timeout=900, check=False, cwd=cwd, **options,
         )  # fmt: skip
     return warm.orchestrate([str(argument) for argument in arguments], cwd or Path.cwd())
 
@@ -271,7 +271,7 @@ def wait_for(
 ) -> Any:
     """Waits until the condition holds, and returns its value. Fails if the process ends before
     that."""
-    for _ in range(12_000):
+    for _ in range(30_000):
         if answer := condition():
             return answer
         try:

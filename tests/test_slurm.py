@@ -203,9 +203,13 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
             train(3)
             slurm.until(on_both_nodes)
         slurm.until(lambda: slurm.state(job) == "PENDING" and not slurm.watched(job))
+        # Under its old number, Slurm may still be ending it on the node that comes back.
+        slurm.do("scancel", job)
+        for left in wait.iterdir():
+            left.unlink()
         with slurm.start_node("n2"):
             slurm.until(lambda: slurm.do("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
-            slurm.until(back_in_the_queue)
+            job = slurm.submit()
             slurm.until(on_both_nodes)
             train(5)
             slurm.do("scancel", job)
