@@ -16,10 +16,10 @@ from conftest import command, orchestrate, wait_for
 
 from orchestrator.results import Run
 
-PATIENCE = 240
+PATIENCE = 600
 """Seconds after which a condition won't come about any more, on however busy a machine."""
 
-GONE_WITHIN = 180
+GONE_WITHIN = 400
 """Seconds in which Ray's processes must have ended after their driver: two agents look for the
 control plane for a minute."""
 

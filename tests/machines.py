@@ -69,7 +69,7 @@ class Machine:
 
     def run(self, *command: object, **env: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.command(*command, **env), capture_output=True, text=True, timeout=300, check=False
+            self.command(*command, **env), capture_output=True, text=True, timeout=900, check=False
         )
 
     def do(self, *command: object, **env: str) -> str:

@@ -24,6 +24,7 @@ SHORTER = {
         "--set", "search.trials=1", "--set", "batch_sizes=[32]", "--set", "budget={steps: 60}",
         "--set", "goals=['val/error < 0.85']",
     ],
+    "plan my_sweep.yaml": ["--set", "batch_sizes=[64]", "--set", "recipes=[sgd]"],
 }  # fmt: skip
 """Added to commands that would train for longer than a test may."""
 
@@ -60,8 +61,9 @@ def test_commands_of_the_pages_succeed(
         if page == "README" and "runs/again" in line:  # made between the commands that it gives
             shutil.copytree(folder / "runs/my_sweep", folder / "runs/again")
         _, *words = (PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True))
+        words += SHORTER.get(" ".join(words[:2]), [])
         if words[0] == "sweep":
-            words += ["--no-ray", *SHORTER.get(" ".join(words[:2]), [])]
+            words.append("--no-ray")
         if "--calibrate" in words:
             words.remove("--calibrate")
         if words[0] == "data" and shutil.which("apt-get") is None:

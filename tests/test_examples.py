@@ -76,7 +76,7 @@ def test_a_trainer_reports_while_it_trains_and_ends_when_told(name: str, tmp_pat
     arguments = ["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []
     subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-        env=os.environ | told, cwd=tmp_path, check=True, capture_output=True, timeout=300,
+        env=os.environ | told, cwd=tmp_path, check=True, capture_output=True, timeout=900,
     )  # fmt: skip
     (line,) = reports.read_text().splitlines()
     assert json.loads(line)["step"] == 5

@@ -50,10 +50,10 @@ def joining(log: Path, *addresses: str, env: dict[str, str]) -> list[str]:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-c", JOIN, log, *addresses],
-        env=env, capture_output=True, text=True, timeout=300, check=False,
+        env=env, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - began < 60  # left to itself, Ray tries for a quarter of an hour
+    assert time.monotonic() - began < 300  # left to itself, Ray tries for a quarter of an hour
     assert "gcs_client.cc" not in done.stderr
     said = done.stdout.splitlines()
     assert len(said) == len(addresses)
@@ -148,7 +148,7 @@ def test_a_ray_of_our_own_refuses_strangers(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-c", FROM_OUTSIDE, tmp_path / "log.txt"],
         env=environment(HOME=str(tmp_path)),
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout) == {

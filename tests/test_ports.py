@@ -45,7 +45,7 @@ def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
     script = tmp_path / "listening.py"
     script.write_text(LISTENING)
     result = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, script], capture_output=True, text=True, timeout=900, check=False
     )
     assert result.returncode == 0, result.stderr
     addresses = json.loads(result.stdout)

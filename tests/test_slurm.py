@@ -42,7 +42,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-SlurmdTimeout=5
+SlurmdTimeout=10
 ReturnToService=2
 KillWait=5
 MpiDefault=none
@@ -83,7 +83,7 @@ class Slurm:
         if login:
             command = ("unshare", "--uts", "sh", "-c", f"hostname login && {shlex.join(command)}")
         done = subprocess.run(
-            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=200,
+            command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=600,
             check=False,
         )  # fmt: skip
         assert done.returncode == 0, (command, done.stdout, done.stderr, self.said())
@@ -104,6 +104,13 @@ class Slurm:
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
         told = (Path(f"/proc/{process}/environ") for process in found)
         return any(str(self.folder).encode() in each.read_bytes() for each in told if each.exists())
+
+    def runs_again(self, job: str) -> bool:
+        """Starts a job that is back in the queue, as Slurm does after two minutes."""
+        if self.state(job) != "PENDING" or self.watched(job):
+            return False
+        self.do("scontrol", "update", f"JobId={job}", "StartTime=now")
+        return True
 
     def until(self, condition: Callable[[], object]) -> None:
         try:
@@ -176,12 +183,6 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
         slurm.until(lambda: len([*run.glob("trials/**/*.parquet")]) >= count)
         wait.mkdir()
 
-    def back_in_the_queue() -> bool:
-        if slurm.state(job) != "PENDING" or slurm.watched(job):
-            return False
-        slurm.do("scontrol", "update", f"JobId={job}", "StartTime=now")  # not in two minutes
-        return True
-
     with running_slurm(tmp_path) as slurm:
         slurm.do("orchestrate", "sweep", "my_sweep.yaml", "--no-ray", "--out", "runs/undisturbed")
         slurm.do("orchestrate", "init", "--slurm")
@@ -199,7 +200,7 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
             slurm.until(lambda: slurm.state(job) == "PENDING")
             assert len([*run.glob("checkpoints/*.pt")]) == 2, "both were saved at once"
             wait.mkdir()
-            slurm.until(back_in_the_queue)
+            slurm.until(lambda: slurm.runs_again(job))
             train(3)
             slurm.until(on_both_nodes)
         slurm.until(lambda: slurm.state(job) == "PENDING" and not slurm.watched(job))

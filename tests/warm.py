@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SECONDS = 300
+SECONDS = 900
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
