@@ -61,6 +61,9 @@ os.environ.setdefault("RAY_AUTH_MODE", "token")
 # Few tests look at Ray's dashboard, which takes a fifth of the time of a short sweep.
 os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 
+# Ray lets its workers give way to all other processes, such as tests beside this one.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # Workers of pytest have few columns, in which tables wrap.
 os.environ.pop("COLUMNS", None)
 

@@ -17,6 +17,8 @@ from conftest import wait_for
 
 NAMESPACES = ("--net", "--pid", "--mount")
 
+RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
+
 BEGIN = """
 mkdir -p /tmp/ray /run/sshd && mount -t tmpfs none /tmp/ray && ip link set lo up
 sed "/^root:/ s|:/root:|:$1:|" /etc/passwd > $0/passwd && mount --bind $0/passwd /etc/passwd
@@ -61,7 +63,7 @@ class Machine:
         """Returns the command that runs `command` on this machine from outside."""
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
         home = self.home.parent / "home"
-        kept = {"HOME": str(home), "PATH": path, "RAY_USAGE_STATS_ENABLED": "0", **env}
+        kept = {"HOME": str(home), "PATH": path, **RAY, **env}
         return [
             "nsenter", f"--target={self.first}", *NAMESPACES, f"--wdns={home}",
             "env", "-i", *(f"{name}={value}" for name, value in kept.items()), *map(str, command),

@@ -136,6 +136,7 @@ def running_slurm(folder: Path) -> Iterator[Slurm]:
     host, address = socket.gethostname(), own_address()
     conf.write_text(CONF.format(host=host, address=address, folder=folder, ports=ports))
     env = {"HOME": str(folder), "SLURM_CONF": str(conf), "ORCHESTRATE_DASHBOARD": "0"}
+    env["RAY_worker_niceness"] = "0"
     env["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
     def start(*command: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
