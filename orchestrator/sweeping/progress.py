@@ -72,7 +72,7 @@ class Progress:
         self._noted: set[str] = set()
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
-        self._first_start = math.inf
+        self._first_start = self._last_stop = math.inf
         self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
 
     def note(self, kind: str, text: str) -> bool:
@@ -110,9 +110,10 @@ class Progress:
         if began is None:
             return
         study.running -= 1
+        self._last_stop = time.monotonic()
         if outcome is not None:
             alone = outcome.width == 1
-            study.busy_seconds += time.monotonic() - began if alone else outcome.own_seconds
+            study.busy_seconds += self._last_stop - began if alone else outcome.own_seconds
             study.steps += outcome.steps - outcome.resumed_steps
 
     def keep(self, finished: FinishedTrial) -> None:
@@ -144,15 +145,18 @@ class Progress:
     def seconds_left(self) -> float:
         """Estimated seconds left; NaN before anything is known. Most trials are not trained for
         their whole budgets, and many are paused on the way. Finished studies show which share of
-        their budgets all trials of a study take together."""
+        their budgets all trials of a study take together. What trials have done that still train is
+        not known, so all is estimated at the last end of one, and the time since then is counted
+        down."""
         studies = self.studies.values()
         if not any(study.steps for study in studies):
             return math.nan
         work = sum(self._seconds_left(study) for study in studies if study.left)
         # Busy seconds of trials per second of time, pauses between trials included.
-        passed = max(time.monotonic() - self._first_start, 1e-9)
+        passed = max(self._last_stop - self._first_start, 1e-9)
         at_once = min(sum(study.busy_seconds for study in studies) / passed, self.slots)
-        return work / max(at_once, 1e-9)
+        left = work / max(at_once, 1e-9)
+        return max(left - (time.monotonic() - self._last_stop), left / 10)
 
     def _seconds_left(self, progress: StudyProgress) -> float:
         trials = progress.planned - progress.before
