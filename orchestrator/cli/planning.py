@@ -307,7 +307,7 @@ def outlook_table(outlook: Outlook) -> Table:
         [_outlook_cells(study) for study in outlook.studies],
         numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
                  "Device-time"),
-        shared={"Workload": "{}", "Trials": "{} trials each", "Ranks": "on {}"},
+        shared={"Workload": "{}", "Trials": "{} each", "Ranks": "on {}"},
     )  # fmt: skip
 
 
@@ -316,6 +316,7 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
 
     low, high = study.steps
     speed, seconds = study.speed, study.rank_seconds
+    again = f" and {study.repeats:,} repeats" if study.repeats else ""
     fits = f"{speed.micro_batch:,} examples at once" if speed and speed.micro_batch else ""
     if study.fits is False:
         fits = "not at all"
@@ -324,7 +325,7 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
         "Recipe": study.recipe,
         "Batch size": f"{study.batch_size:,}",
         "Ranks": f"{study.ranks:,} ranks" if study.ranks > 1 else "",
-        "Trials": f"{study.trials:,}",
+        "Trials": f"{study.trials - study.repeats:,} trials{again}",
         "Total steps": f"{low:,} to {high:,}",
         "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
@@ -337,7 +338,7 @@ def outlook_in_words(outlook: Outlook) -> str:
     """Sentences about the whole sweep: its trials, time and money."""
     ranks = max(study.ranks for study in outlook.studies)
     shapes = f"on up to {ranks} ranks each" if ranks > 1 else "on one rank each"
-    said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trials {shapes}."]
+    said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trainings {shapes}."]
     if outlook.device_hours is None:
         said.append("--calibrate measures step times to estimate how long the sweep takes.")
         return " ".join(said)

@@ -72,6 +72,8 @@ class StudyOutlook:
     batch_size: int
     ranks: int
     trials: int
+    """Repeats included."""
+    repeats: int
     budget_steps: int
     steps: Between
     """Steps of all its trials together. The lowest number holds if the first trial reaches its
@@ -155,6 +157,7 @@ def _of_study(
         **asdict(study.key),
         ranks=count,
         trials=trials,
+        repeats=study.most_repeats,
         budget_steps=study.budget_steps,
         steps=each.mapped(lambda steps: trials * steps),
         fits=speed is not None if study.key in speeds else None,
