@@ -29,10 +29,10 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Writes the run's report every `every_seconds` in the `with` block; the page makes browsers
     reload it. A separate process writes it, because this one hands out trials."""
     where = [str(run.place), str(every_seconds)]
-    command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
+    command = ["nice", "-n19", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
     def write(over: threading.Event) -> None:
-        # Training has priority. An error here is reported when the sweep writes its report.
+        # Training has priority, also over Ray's niceness of 15 for workers. An error here is reported when the sweep writes its report.
         began = time.monotonic()
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
