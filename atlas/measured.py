@@ -66,7 +66,7 @@ class World:
     @cache  # noqa: B019 - there are two worlds
     def curve(self, group: str, workload: str, recipe: str, goal: str) -> Curve:
         rows = [
-            row
+            replace(row, batch_schedule=None)
             for row in frontier_of(group)
             if (row.workload, row.recipe, row.goal) == (workload, recipe, goal)
         ]

@@ -38,6 +38,7 @@ SEEDS = {
     "rules_digits": 0.06,
     "rules_fashion": 0.08,
     "half_life": 0.08,
+    "seesaw": 0.1,
     "noisy_quadratic": 0.02,
     "simple_cnn": 0.15,
     "cooled_cnn": 0.13,
