@@ -126,7 +126,7 @@ def _in_this_process(run: Run, sweep: Sweep, studies: Sequence[Study]) -> bool:
 
 
 REFERENCE_SECONDS = 0.045
-"""What `slowness` times takes on the machine of docs/measurements.md while nobody else uses it."""
+"""What `slowness` times takes on the machine of docs/measurements/ while nobody else uses it."""
 
 
 def slowness() -> float:

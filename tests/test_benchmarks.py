@@ -1,6 +1,6 @@
 """Every benchmark starts and comes to its end, on a machine without data sets and without a GPU.
 
-Benchmarks are run by hand, rarely, and the figures that they print are in docs/measurements.md. The
+Benchmarks are run by hand, rarely, and the figures that they print are in docs/measurements/. The
 code that they call changes in between. Without this test, nobody would notice that a benchmark no
 longer works until its figures are wanted again. Smoke mode has tiny sizes and judges no bound, so
 this test says nothing about the figures.

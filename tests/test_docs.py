@@ -40,7 +40,7 @@ BUDGET = {
 
 def test_links_lead_somewhere() -> None:
     broken = []
-    for path in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
+    for path in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
         for link in re.findall(r"\]\(([^)]+)\)", text):
             name, _, heading = link.partition("#")
@@ -101,7 +101,7 @@ def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
 
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 LANGUAGES = {"console", "diff", "python", "sh", "text", "yaml"}
 """`text` and `console` show what is printed."""
 
