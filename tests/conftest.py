@@ -16,6 +16,7 @@ import pytest
 import torch
 import warm
 import yaml
+from hypothesis import settings
 from pyarrow import fs
 
 from orchestrator.planning.studies import Plan
@@ -63,6 +64,10 @@ os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 
 # Ray lets its workers give way to all other processes, such as tests beside this one.
 os.environ.setdefault("RAY_worker_niceness", "0")
+
+# Examples take as long as the machine needs.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 # Workers of pytest have few columns, in which tables wrap.
 os.environ.pop("COLUMNS", None)

@@ -253,7 +253,7 @@ curves = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
 @example([("reached", [0.9, 0.8, 0.1]), ("exhausted", [0.9, 0.5, 0.3, 0.6])], "val/error < 0.2")
 def test_every_answer_to_any_curves_is_the_same(

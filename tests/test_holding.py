@@ -37,7 +37,7 @@ def test_a_goal_says_how_long_it_has_to_hold() -> None:
 marks = st.sampled_from(["2 measurements", "3 measurements", "1 examples", "40 examples"])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.lists(st.sampled_from([0, 0, 1, math.inf]), max_size=9), max_size=4), marks)
 def test_tables_and_single_trials_tell_the_same(curves: list[list[float]], mark: str) -> None:
     goal = Goal.parse(f"val/error < 0.5 for {mark}")

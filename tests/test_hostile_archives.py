@@ -543,9 +543,7 @@ FREE_TREES = st.dictionaries(
 )
 
 
-REPEATABLE = settings(
-    derandomize=True, deadline=None, database=None, suppress_health_check=[*HealthCheck]
-)
+REPEATABLE = settings(derandomize=True, database=None, suppress_health_check=[*HealthCheck])
 
 
 @pytest.mark.dear

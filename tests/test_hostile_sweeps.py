@@ -126,7 +126,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @given(changes=st.dictionaries(st.sampled_from([*places_in(VALID)]), VALUES, max_size=3))
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, max_examples=80)
 def test_a_sweep_with_odd_values(file: Path, changes: dict[tuple[Any, ...], Any]) -> None:
     code = answered(file, changed(changes))
     assert code in ((0, 2) if changes else (0,))
@@ -138,7 +138,7 @@ def test_a_sweep_with_odd_values(file: Path, changes: dict[tuple[Any, ...], Any]
 
 @pytest.mark.dear
 @given(pieces=st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=40))
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, max_examples=60)
 def test_text_that_may_be_no_yaml(file: Path, pieces: list[str]) -> None:
     assert answered(file, "".join(pieces)) == 2
 

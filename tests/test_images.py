@@ -114,7 +114,7 @@ def test_broken_shards_are_refused_by_name(tmp_path: Path, content: bytes, said:
         read_classes(shards(tmp_path / "train", content), [], 10)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**16), st.binary(min_size=1, max_size=600))
 def test_no_bytes_crash_the_reader(tmp_path: Path, place: int, junk: bytes) -> None:
     content = bytearray(tar(GOOD))

@@ -71,7 +71,7 @@ def test_topology_does_not_change_the_curve(
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None, derandomize=True,
+@settings(max_examples=8, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
 @given(
     st.sampled_from(WORKLOADS),

@@ -412,7 +412,7 @@ def launches_by_the_rule(world: World, study: Study) -> int:
 
 @pytest.mark.dear
 @pytest.mark.parametrize("shortest", [1, 100])
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(worlds(), habits, st.sampled_from([0.05, 0.5]))
 def test_ending_trials_early_changes_neither_frontier_nor_points(
     shortest: int, world: World, habits: Habits, near: float

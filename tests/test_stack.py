@@ -236,7 +236,7 @@ def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
 
 @pytest.mark.dear
 @given(packs())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, list[int]]) -> None:
     trials, width, order = pack
     found = train_stacked([*map(in_double, trials)], width, order=order)
