@@ -223,7 +223,7 @@ def in_count(steps: float) -> str:
 
 def batch_sizes_of(row: FrontierRow) -> str:
     """Says the batch size of a frontier row, or its first and last batch size if it grows."""
-    if row.batch_schedule is None:
+    if row.batch_schedule is None or row.batch_schedule.first == row.batch_size:
         return f"{row.batch_size:,}"
     return f"{row.batch_schedule.first:,} to {row.batch_size:,}"
 
