@@ -37,7 +37,7 @@ from command_line import orchestrate, parser_with_smoke, print_result, slowness
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.merger import MOST_LOOSE, Merger
 from orchestrator.results.provenance import provenance
 
@@ -105,7 +105,7 @@ def finished(
 
 
 def write(
-    run: Run, studies: list[Study], count: int, wrote: Callable[[Study], None]
+    run: RunFiles, studies: list[Study], count: int, wrote: Callable[[Study], None]
 ) -> list[float]:
     chance, seconds = np.random.default_rng(0), []
     for number in range(count // TOGETHER):
@@ -122,7 +122,7 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     sweep, studies = studies_of(sizes)
     trials = sizes.trials
     keys = [study.key for study in studies]
-    run = Run(folder / "run")
+    run = RunFiles(folder / "run")
     run.create(sweep, studies, provenance())
     with closing(Merger(run, keys)) as merger:
         seconds = write(run, studies, trials, lambda study: merger.wrote(study.key, TOGETHER))
@@ -143,7 +143,7 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
         asked = orchestrate(command, run.place, smoke=smoke)
         found[f"{command}_seconds"] = asked.seconds
         found[f"{command}_cpu_seconds"] = asked.cpu_seconds
-    older = Run(folder / "older")
+    older = RunFiles(folder / "older")
     write(older, studies, sizes.alone, lambda _: None)
     began = time.perf_counter()
     older.in_parallel(partial(older.put_together, over=False), keys)
@@ -154,7 +154,7 @@ def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     """64 trials of each study, of which five were trained with ten seeds more."""
     sweep, studies = studies_of(replace(sizes, studies=sizes.repeated, trials=64 * sizes.repeated))
     studies = [replace(study, repeats=10, repeat_best=5) for study in studies]
-    run, chance = Run(folder / "repeats"), np.random.default_rng(2)
+    run, chance = RunFiles(folder / "repeats"), np.random.default_rng(2)
     run.create(sweep, studies, provenance())
     for study in studies:
         for index in range(64):

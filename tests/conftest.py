@@ -30,8 +30,8 @@ from orchestrator.records import (
     Trial,
     TrialKey,
 )
-from orchestrator.results import Run
-from orchestrator.search import Director, Search
+from orchestrator.results import RunFiles
+from orchestrator.search import AnySearch, Director
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
@@ -130,7 +130,7 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
 
 
 def train_all(
-    run: Run,
+    run: RunFiles,
     planned: Plan,
     *,
     progress: Progress | None = None,
@@ -141,7 +141,7 @@ def train_all(
     queue = queue_of(run, planned)
     told: set[TrialKey] = set()  # a trial that is paused and goes on counts once
 
-    def tell(finished: FinishedTrial, search: Search) -> None:
+    def tell(finished: FinishedTrial, search: AnySearch) -> None:
         told.add(finished.trial.key)
 
     progress = progress or Progress(planned.studies)

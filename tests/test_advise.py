@@ -38,8 +38,8 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.results import (
-    Run,
-    Spent,
+    MeanCost,
+    RunFiles,
     frontier_of,
     parse_goals,
 )
@@ -49,7 +49,7 @@ from orchestrator.results.export import export_archive
 SIZES = (2, 8, 32, 128, 512)
 
 TAKEN = [
-    Spent(
+    MeanCost(
         key=StudyKey(workload="w", recipe="sgd", batch_size=size),
         trial_examples=1e3, repeat_examples=1e3, seconds_per_example=None,
     )
@@ -163,7 +163,7 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
     late = known(critical=60, sizes=(64, 128, 256, 512, 1024), seeds=0.01)
     assert late.critical_by_examples_is
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     run.create({}, studies, {})
     (said,) = smaller_sizes(run, [late], studies)
     assert "Batch sizes below 64 may take fewer examples" in said
@@ -231,7 +231,7 @@ def ended(study: Study, index: int, repeat: int, chance: np.random.Generator) ->
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """Five batch sizes of two recipes with repeats."""
     folder, chance = tmp_path_factory.mktemp("advise"), np.random.default_rng(0)
     document = {
@@ -251,7 +251,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.dear
-def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
+def test_the_commands_parse_and_plan_what_is_missing(trained: RunFiles) -> None:
     suggestions, _ = advised_for(trained)
     commands = [suggestion.command for suggestion in suggestions]
     assert commands
@@ -267,9 +267,9 @@ def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
 
 
 @pytest.mark.dear
-def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> None:
+def test_an_imported_run_gets_advice_in_words(trained: RunFiles, tmp_path: Path) -> None:
     export_archive(trained, tmp_path / "archive")
-    imported = Run(tmp_path / "imported")
+    imported = RunFiles(tmp_path / "imported")
     import_archive(tmp_path / "archive", imported)
     suggestions, remarks = advised_for(imported, parse_goals(["val/error<0.3"]))
     assert suggestions
@@ -278,7 +278,7 @@ def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.dear
-def test_the_command_says_what_the_steps_are(trained: Run) -> None:
+def test_the_command_says_what_the_steps_are(trained: RunFiles) -> None:
     told = CliRunner().invoke(app, ["advise", str(trained.place)])
     assert f"--out {trained.place} --set" in told.stdout
     table = orchestrator.open_run(str(trained.place)).advise()

@@ -63,7 +63,7 @@ class Network(nn.Module):
         super().__init__()
         self.width, self.growth = of.width, of.growth
         self.embedding = nn.Embedding(of.vocabulary, of.width)
-        self.blocks = nn.ModuleList(Block(of.width, of.head_width) for _ in range(of.layers))
+        self.blocks = nn.ModuleList(GPTBlock(of.width, of.head_width) for _ in range(of.layers))
         self.norm = nn.RMSNorm(of.width)
         self.head = nn.Linear(of.width, of.vocabulary, bias=False)
         if of.tied:
@@ -81,7 +81,7 @@ class Network(nn.Module):
         return self.head(self.norm(x) / self.growth)  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class GPTBlock(nn.Module):
     def __init__(self, width: int, head_width: int) -> None:
         super().__init__()
         self.head_width = head_width

@@ -24,7 +24,7 @@ from orchestrator.analysis.valleys import Points, minima
 from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
-from orchestrator.results import Run, Within
+from orchestrator.results import RunFiles, Within
 from orchestrator.results.best import reaches, sign_of
 from orchestrator.results.counting import (
     Counted,
@@ -94,7 +94,7 @@ class BestBatch:
 
 
 def best_batch_sizes(
-    run: Run, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
+    run: RunFiles, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
 ) -> list[BestBatch]:
     """The best batch size of each workload and recipe for each amount; without amounts, for the
     budget that all its batch sizes had."""
@@ -160,7 +160,7 @@ def _whole(studies: Sequence[Study]) -> Within:
 class _Searched:
     """All that was measured in one study."""
 
-    def __init__(self, run: Run, metric: str, sign: float, study: Study) -> None:
+    def __init__(self, run: RunFiles, metric: str, sign: float, study: Study) -> None:
         self.study, self._sign, self._metric = study, sign, metric
         self.trials = run.trials(study.key)
         self._counted = Counted(study, self.trials)

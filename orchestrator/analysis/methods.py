@@ -11,10 +11,10 @@ from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import DESIGN_NAMES, Choice, Range, Study
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, RunFiles
 
 
-def methods_of(run: Run, rows: Sequence[FrontierRow]) -> str:
+def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     """Sentences on what was done, from what the run's files say. What a run of others did not write
     down is left out."""
     studies = run.studies()
@@ -101,7 +101,7 @@ def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
     )
 
 
-def _amount(run: Run, studies: Sequence[Study]) -> str:
+def _amount(run: RunFiles, studies: Sequence[Study]) -> str:
     keys = [study.key for study in studies]
     trials, repeats = (sum(map(len, run.in_parallel(of.trials, keys))) for of in (run, run.repeats))
     told = run.provenance()

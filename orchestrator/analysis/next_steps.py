@@ -23,7 +23,7 @@ from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
-from orchestrator.results import Spent
+from orchestrator.results import MeanCost
 
 Kind = Literal["trials", "repeats", "batch size"]
 
@@ -75,7 +75,11 @@ class Step:
 
 
 def next_steps(
-    scalings: Sequence[Scaling], studies: Sequence[Study], taken: Sequence[Spent], *, fixed: bool
+    scalings: Sequence[Scaling],
+    studies: Sequence[Study],
+    taken: Sequence[MeanCost],
+    *,
+    fixed: bool,
 ) -> list[Step]:
     """At most three additions, the one that narrows most for its price first, given what trainings
     have `taken`. If the points are `fixed`, no trials can be added."""
@@ -180,9 +184,9 @@ def _after(errors: Errors, step: Step | None) -> Floats | None:
     return None if fewer is None else fewer.covariance
 
 
-def with_price(step: Step, studies: Sequence[Study], taken: Sequence[Spent]) -> Step:
+def with_price(step: Step, studies: Sequence[Study], taken: Sequence[MeanCost]) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
-    of_recipes: dict[tuple[str, str], list[Spent]] = {}
+    of_recipes: dict[tuple[str, str], list[MeanCost]] = {}
     for one in sorted(taken, key=lambda one: one.key.batch_size):
         of_recipes.setdefault((one.key.workload, one.key.recipe), []).append(one)
     added = [
@@ -222,7 +226,7 @@ def _added(
                 yield names, study.batch_size, total - study.trials, repeats / 2
 
 
-def _price_at(known: Sequence[Spent], batch_size: int) -> tuple[float, float, float | None]:
+def _price_at(known: Sequence[MeanCost], batch_size: int) -> tuple[float, float, float | None]:
     """Examples of a trial and of a repeat at a batch size, and seconds per example, interpolated
     between those that were trained."""
     sizes = np.log2([one.key.batch_size for one in known])

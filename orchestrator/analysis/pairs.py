@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from orchestrator.analysis.errors import errors_of, freedom_of
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, normal_reach, ratio_of, reach_of
-from orchestrator.analysis.points import Names, OfCurve, Point, curves_of, points_of
+from orchestrator.analysis.points import CurvePoint, Names, OfCurve, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
 from orchestrator.results import FrontierRow, to_csv
@@ -81,7 +81,7 @@ class Side:
     row: FrontierRow
     budget: int | None
     """Largest number of steps of its trials."""
-    point: Point | None = None
+    point: CurvePoint | None = None
     own: tuple[Error, ...] = ()
     """Errors from the distance between measurements, and from the seeds of repeats."""
     few_trials: Error | None = None

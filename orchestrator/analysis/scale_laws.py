@@ -22,7 +22,7 @@ from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import BadInput, wrong_value
-from orchestrator.results import GoalOf, Run, Within, frontier_of
+from orchestrator.results import GoalOf, RunFiles, Within, frontier_of
 
 DATA, MODEL = "data", "model"
 """The scales of published laws: amount of training data, number of parameters."""
@@ -64,7 +64,7 @@ class ScalePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class HeldOut:
     """A point at the largest scale, predicted by the law of all smaller ones."""
 
     point: ScalePoint
@@ -96,7 +96,7 @@ class Law:
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
     """Scale -> change of the exponent along it, which is no constant if this excludes 0."""
-    held: tuple[Held, ...]
+    held: tuple[HeldOut, ...]
     points: tuple[ScalePoint, ...]
     left_out: tuple[str, ...]
 
@@ -239,14 +239,14 @@ def _bends(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[tuple
             yield name, bent.estimate(-1, 2 * (max(logs) - min(logs)))
 
 
-def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
+def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[HeldOut]:
     largest = max(point.at[names[0]] for point in points)
     fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
     for point in points:
         if fit is not None and point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
             holds = predicted.holds(point.value.value)
-            yield Held(point=point, predicted=predicted, holds=holds)
+            yield HeldOut(point=point, predicted=predicted, holds=holds)
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
@@ -304,7 +304,7 @@ Scales = Mapping[str, Mapping[str, float]]
 
 
 def scale_answer(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, RunFiles],
     metric: str | None = None,
     *,
     within: Sequence[Within] = (),
@@ -335,7 +335,7 @@ def scale_answer(
     return ScaleAnswer(bests=tuple(bests), laws=tuple(laws), notes=tuple(notes))
 
 
-def scales_of(run: Run) -> dict[str, dict[str, float]]:
+def scales_of(run: RunFiles) -> dict[str, dict[str, float]]:
     """The place of each workload, by the name of the scale. Empty if the run names no scales."""
     told: Any = run.sweep().get("scales") or {}
     places = told.values() if isinstance(told, Mapping) else [None]
@@ -345,7 +345,7 @@ def scales_of(run: Run) -> dict[str, dict[str, float]]:
     return {name: {scale: float(one) for scale, one in at.items()} for name, at in told.items()}
 
 
-def _metric_of(run: Run, goals: Sequence[GoalOf]) -> str:
+def _metric_of(run: RunFiles, goals: Sequence[GoalOf]) -> str:
     """The metric of the first goal or, without goals, the first that the run was imported with."""
     known = [one.goal.metric for one in goals]
     known += [goal.metric for study in run.studies() for goal in study.goals]

@@ -33,7 +33,7 @@ from orchestrator.analysis.points import Names, has_medians
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import listed
 from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, to_csv
+from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, to_csv
 from orchestrator.results.tables import is_metric, numbers
 
 LISTED = 6
@@ -206,7 +206,7 @@ class TwoRuns:
         return {"verdict": self.agreement.verdict, **fields, **agreement}
 
 
-def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
+def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     """Compares two runs at `goals`, by default those of each run. Raises `BadInput` for runs of
     branches, runs that share no study, and runs of which nothing is known yet."""
     if a.place == b.place:
@@ -241,7 +241,7 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     )
 
 
-def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
+def trained_alike(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
     """Whether the trials and repeats of a study that both runs hold have the same seeds and
     metaparameters, and the same value of each metric wherever both were measured. How far a trial
     was trained that could not win depends on the clock, so one of the two may have gone further,
@@ -249,7 +249,7 @@ def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
     return all(_alike(x, y, study) for x, y in ((a, b), (a.repeats, b.repeats)))
 
 
-def _alike(a: Run, b: Run, study: StudyKey) -> bool:
+def _alike(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
     of_trial = {"seed", "params", "repeat"}
     trials = _beside(a.trials(study, of_trial), b.trials(study, of_trial)).to_pylist()
     measured = _beside(a.measurements(study), b.measurements(study))
@@ -271,7 +271,7 @@ def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
     return a.join(b, keys, join_type="inner", right_suffix=OTHER)
 
 
-def _refuse_other_sweeps(a: Run, b: Run, rows: Sequence[Sequence[FrontierRow]]) -> None:
+def _refuse_other_sweeps(a: RunFiles, b: RunFiles, rows: Sequence[Sequence[FrontierRow]]) -> None:
     if {*map(_name, rows[0])} & {*map(_name, rows[1])}:
         return
     said = "no study with the same goal"
@@ -317,7 +317,7 @@ def _together(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else ", ".join(map(str, values))
 
 
-def _circumstances(run: Run, rows: Sequence[FrontierRow]) -> dict[str, Any]:
+def _circumstances(run: RunFiles, rows: Sequence[FrontierRow]) -> dict[str, Any]:
     """What may change results although it was not asked for."""
     recorded = {key: value for key, value in run.provenance().items() if key != "started"}
     ranks = sorted({row.ranks for row in rows if row.ranks is not None})

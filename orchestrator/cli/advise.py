@@ -21,9 +21,9 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     them."""
     from orchestrator.cli.advising import advised_for
     from orchestrator.cli.answers import print_table
-    from orchestrator.results import Run, parse_goals
+    from orchestrator.results import RunFiles, parse_goals
 
-    suggestions, remarks = advised_for(Run.open(path), parse_goals(goal or []))
+    suggestions, remarks = advised_for(RunFiles.open(path), parse_goals(goal or []))
     if as_json:
         print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return

@@ -31,7 +31,7 @@ from orchestrator.analysis import (
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
 from orchestrator.records import StudyKey, mistake
-from orchestrator.results import BestRow, FrontierRow, Run, unknown_of
+from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
 from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
@@ -213,7 +213,7 @@ def _out() -> PlainConsole:
     return out if out.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=240)
 
 
-def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
+def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
@@ -246,7 +246,7 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
         out.print(line)
 
 
-def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
+def print_rules(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     costs = rule_costs(run, rows)
     if as_json:
         print_json([cost.to_json() for cost in costs])

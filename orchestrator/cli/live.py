@@ -15,7 +15,7 @@ from orchestrator.cli.terminal import repeating
 if TYPE_CHECKING:
     import threading
 
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 EVERY_SECONDS = 30.0
 
@@ -25,7 +25,7 @@ takes a core for many seconds, which trials could have."""
 
 
 @contextmanager
-def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
+def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Writes the run's report every `every_seconds` in the `with` block; the page makes browsers
     reload it. A separate process writes it, because this one hands out trials."""
     where = [str(run.place), str(every_seconds)]
@@ -48,11 +48,11 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 def main() -> None:
     from orchestrator.report import Source, write_report_of
-    from orchestrator.results import Run, frontier_of, holds_branches
+    from orchestrator.results import RunFiles, frontier_of, holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     place, seconds = sys.argv[1:]
-    run = Run.open(place)
+    run = RunFiles.open(place)
     page, reload_seconds = run.page, max(1, round(float(seconds)))
     if holds_branches(run):
         write_page(run, answer_in(run), page, reload_seconds=reload_seconds)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
     from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 ASKED_ABOVE_STEPS = 20_000_000
 """Steps of a sweep in the worst case above which a command asks before it starts. At one
@@ -207,11 +207,11 @@ def _times_on(
     }
 
 
-def _keeper(place: str, studies: Sequence[Study]) -> Run:
+def _keeper(place: str, studies: Sequence[Study]) -> RunFiles:
     """The run that is to keep the times of these studies."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
-    run = Run.open(place)
+    run = RunFiles.open(place)
     known = {study.key for study in run.studies()}
     if foreign := [study.key for study in studies if study.key not in known]:
         raise BadInput(f"{place} has no study {foreign[0]}.", code="unknown-name")
@@ -259,7 +259,7 @@ def _speeds(
     from orchestrator.planning.machines import fit_resources, places
     from orchestrator.planning.outlook import calibration_of, speeds_of
     from orchestrator.records import SweepFailed
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.sweeping.progress import Progress
 
     resources = fit_resources(sweep.resources, cluster)
@@ -267,9 +267,9 @@ def _speeds(
     room = places(resources, cluster)
     say(f"Timing {len(studies)} studies ...")
 
-    def train(name: str, some: Sequence[Study]) -> Run:
+    def train(name: str, some: Sequence[Study]) -> RunFiles:
         """Trains these studies in a run of their own, apart from the planned one."""
-        run, progress = Run(folder / name), Progress(some)
+        run, progress = RunFiles(folder / name), Progress(some)
         try:
             with showing(progress):
                 train_apart(run, sweep, some, cluster, data_dir=data_dir, progress=progress)

@@ -47,10 +47,10 @@ def resume(
     file: Path, run: str, data_dir: Path | None, track: list[str] | None, *, as_json: bool
 ) -> int:
     from orchestrator.planning.sweep_file import validated
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
     look(file, run)
-    described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
+    described = validated(RunFiles.open(run).sweep(), f"{run}/sweep.yaml")
     asked = ["resume", _there(run), *_options(data_dir, track)]
     return _train(file, run, asked, _code(described), as_json=as_json)
 
@@ -83,7 +83,7 @@ def _train(
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
-    from orchestrator.results import Run, frontier_of
+    from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
 
@@ -120,7 +120,7 @@ def _train(
         complain(f"The job {ended.submission_id} failed: {ended.message}")
         return code
     _fetch(file, run)
-    here = Run.open(run)
+    here = RunFiles.open(run)
     if holds_branches(here):
         answer = answer_in(here)
         write_branches(here, answer)

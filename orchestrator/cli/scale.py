@@ -48,11 +48,11 @@ def scale(
     from orchestrator.analysis.scale_laws import law_in_words, predicted_in_words, scale_answer
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.terminal import table_of
-    from orchestrator.results import Run, Within, parse_goals
+    from orchestrator.results import RunFiles, Within, parse_goals
 
     place = _place(at or [])
     found = scale_answer(
-        {name: Run.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
+        {name: RunFiles.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
         metric,
         within=[Within.parse(text) for text in within or []],
         goals=parse_goals(goal or []),

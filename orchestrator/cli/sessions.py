@@ -24,7 +24,7 @@ from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
@@ -78,7 +78,7 @@ def _engine(address: str | None, *, ray: bool | None) -> Engine:
 
 
 def _what_helps(
-    run: Run,
+    run: RunFiles,
     sweep: Sweep,
     studies: Sequence[Study],
     data_dir: Path | None,
@@ -94,7 +94,7 @@ def _what_helps(
 
 
 @contextmanager
-def _showing(run: Run, progress: Progress) -> Iterator[None]:
+def _showing(run: RunFiles, progress: Progress) -> Iterator[None]:
     from orchestrator.cli.live import rewritten
 
     with showing(progress), rewritten(run):
@@ -125,7 +125,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     return CODES[ended.status]
 
 
-def print_branches(run: Run, found: Answer, as_json: bool) -> None:
+def print_branches(run: RunFiles, found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
     from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
 

@@ -34,11 +34,11 @@ from orchestrator.records import (
 )
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 from orchestrator.search import StudySearch, is_adaptive, result_of
 
 
-def refuse_incomparable(run: Run, planned: Plan) -> None:
+def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
     """Raises `BadInput` unless `planned` asks for the same as `run` was made for, or for more."""
     # A setting that an older version did not have yet acted like today's default.
     before = validated(run.sweep(), f"{run.place} (studies.json)")
@@ -70,7 +70,7 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
         )
 
 
-def refuse_changed(run: Run) -> None:
+def refuse_changed(run: RunFiles) -> None:
     """Raises `BadInput` if the run's sweep file was changed since the run was made."""
     sweep, file = run.sweep(), run.sweep_file()
     # If the file holds the sweep that the run has grown from, writing the file was interrupted.
@@ -131,7 +131,9 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
 
 
-def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
+def _out_of_reach(
+    run: RunFiles, old: dict[StudyKey, Study], new: dict[StudyKey, Study]
+) -> list[str]:
     """Sentences on goals for which trials that stopped early give no answer."""
     asked = [goal for key in old for goal in new[key].goals if goal not in old[key].goals]
     return [
@@ -142,7 +144,7 @@ def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Stud
     ]
 
 
-def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
+def trials_within(run: RunFiles, study: Study) -> tuple[list[FinishedTrial], int]:
     """The trials and repeats that count for `study` as it is now, and the number of others, which
     have to begin anew. If the study has grown since they ended, the run's files are updated first.
     If that update is interrupted, the next call completes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.analysis.points import Point, beside_minima, trained_points
+from orchestrator.analysis.points import CurvePoint, beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
@@ -38,7 +38,7 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
 
 def relative(
     rows: Sequence[FrontierRow], at: int | None
-) -> tuple[int, list[tuple[Point, float]]] | None:
+) -> tuple[int, list[tuple[CurvePoint, float]]] | None:
     """(reference batch size, points with their steps relative to those there) of one curve, at `at`
     or the smallest batch size that reached the goal. None if the goal was not reached there."""
     reached = trained_points(rows)

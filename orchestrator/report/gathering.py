@@ -23,7 +23,7 @@ from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_o
 from orchestrator.results import (
     BestRow,
     FrontierRow,
-    Run,
+    RunFiles,
     StepTime,
     Within,
     best_of_studies,
@@ -45,7 +45,7 @@ Row = TypeVar("Row", FrontierRow, BestRow, Curve)
 class Source:
     """A run, and the frontier that the page asks of it."""
 
-    run: Run
+    run: RunFiles
     rows: Sequence[FrontierRow]
     label: str = ""
     """A label that distinguishes its recipes from those of other runs on the page."""

@@ -25,7 +25,7 @@ from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import best_batch_fold, laws_fold, scale_answers
 from orchestrator.report.sections import alone, contents, provenance_section
 from orchestrator.report.style import Drawing
-from orchestrator.results import Run, holds_branches, unknown_of
+from orchestrator.results import RunFiles, holds_branches, unknown_of
 
 HERE = Path(__file__).parent
 
@@ -209,7 +209,7 @@ def write_report_of(
     )
 
 
-def provenance_of(run: Run) -> dict[str, object]:
+def provenance_of(run: RunFiles) -> dict[str, object]:
     """The versions, the machine, the commit, and how the run went."""
     provenance: dict[str, object] = {**run.provenance()}
     if isinstance(packages := provenance.get("packages"), dict):
@@ -218,7 +218,7 @@ def provenance_of(run: Run) -> dict[str, object]:
     return {**provenance, **_how_it_ran(run)}
 
 
-def _how_it_ran(run: Run) -> dict[str, str]:
+def _how_it_ran(run: RunFiles) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
     tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
@@ -262,7 +262,7 @@ def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
     return found
 
 
-def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
+def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settings:
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     asked = {key: value for key, value in asked.items() if value is not None}

@@ -19,7 +19,7 @@ import pyarrow as pa
 from orchestrator.records import Study, Value
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
-from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
+from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BestRow:
 
 
 def best_of(
-    run: Run,
+    run: RunFiles,
     metric: str,
     *,
     maximise: bool | None = None,
@@ -81,7 +81,7 @@ def sign_of(studies: Sequence[Study], metric: str, maximise: bool | None = None)
 
 
 def best_of_studies(
-    run: Run,
+    run: RunFiles,
     studies: Sequence[Study],
     metric: str,
     *,
@@ -97,7 +97,7 @@ def best_of_studies(
 
 
 def _refuse_unless_kept(
-    run: Run, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
+    run: RunFiles, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
 ) -> None:
     """Raises `BadInput` for best values within a budget that a compact run lacks. It has those
     among all trials of each study, of the metrics of its goals in their direction."""
@@ -111,7 +111,7 @@ def _refuse_unless_kept(
 
 
 def _rows_of(
-    run: Run,
+    run: RunFiles,
     metric: str,
     sign: float,
     first: int | None,

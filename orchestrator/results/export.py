@@ -29,7 +29,7 @@ from orchestrator.results.counting import Columns, Counted, first_steps, past, r
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
-from orchestrator.results.store import Run, confirmation_of, holds_branches, refuse_compact
+from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers, of_trial
 
 Progress = Callable[[int, int], None]
@@ -53,7 +53,7 @@ Places = NDArray[np.intp]
 """Places of rows in a table of measurements."""
 
 
-def export_archive(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
     """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
     winners are left out, because the layout has no place for them."""
     refuse_compact(run, "the measurements that this layout is for")
@@ -80,7 +80,7 @@ def _folders_of(study: Study) -> list[str]:
     return parts if len(parts) > 1 else ["own", *parts]
 
 
-def _write_archived(job: tuple[Run, Study, int, Path]) -> None:
+def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
     run, study, place, folder = job
     folder.mkdir(parents=True)
     workload = _folders_of(study)
@@ -140,7 +140,7 @@ def _parameter_configs(space: Space) -> dict[str, Any]:
     return configs
 
 
-def export_compact(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
     """Writes `run` in compact form to the folder `target`, or to one file if `target` ends with
     .zip. It must not exist yet. A run of branches keeps all its measurements, since its verdicts
     compare whole curves."""
@@ -150,14 +150,14 @@ def export_compact(run: Run, target: Path, progress: Progress = lambda done, of:
             code="imported-run",
         )
     with new_folder(target) as unfinished:
-        _copy(run, Run(unfinished), progress)
+        _copy(run, RunFiles(unfinished), progress)
         if (confirmation := confirmation_of(run)).exists:
-            _copy(confirmation, confirmation_of(Run(unfinished)), progress)
+            _copy(confirmation, confirmation_of(RunFiles(unfinished)), progress)
         if target.suffix == ".zip":
             pack(unfinished)
 
 
-def _copy(run: Run, copy: Run, progress: Progress) -> None:
+def _copy(run: RunFiles, copy: RunFiles, progress: Progress) -> None:
     machines = _machines(run)
     jobs = [(run, study, copy, machines) for study in run.studies()]
     for done, _ in enumerate(in_parallel(_write_compact, jobs), start=1):
@@ -171,7 +171,7 @@ def _copy(run: Run, copy: Run, progress: Progress) -> None:
         write_frontier(copy, frontier_of(copy))
 
 
-def _machines(run: Run) -> dict[str, str]:
+def _machines(run: RunFiles) -> dict[str, str]:
     """Maps each machine that trained to a name that tells nothing of it."""
     columns = [
         of.trials(study.key, {"where"})["where"].to_pylist()
@@ -182,7 +182,7 @@ def _machines(run: Run) -> dict[str, str]:
     return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
 
 
-def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
+def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> None:
     run, study, copy, machines = job
     for of, to in ((run, copy), (run.repeats, copy.repeats)):
         trials, measurements = of.trials(study.key), of.measurements(study.key)

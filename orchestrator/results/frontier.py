@@ -42,8 +42,8 @@ from orchestrator.results.counting import (
     reached,
 )
 from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
-from orchestrator.results.repeats import Repeats, repeats_of
-from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
+from orchestrator.results.repeats import WinnerRepeats, repeats_of
+from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
@@ -106,7 +106,7 @@ class FrontierRow:
     that they are no even sample of the space."""
     train_size: int | None = None
     """Number of examples of the training set, which no batch exceeds. None if not known."""
-    repeats: Repeats | None = None
+    repeats: WinnerRepeats | None = None
     warnings: tuple[str, ...]
 
     @property
@@ -167,7 +167,7 @@ class GoalOf:
 
 
 def frontier_of(
-    run: Run,
+    run: RunFiles,
     goals: Sequence[Goal | GoalOf] = (),
     *,
     first: int | None = None,
@@ -199,7 +199,7 @@ def frontier_of(
     return _beside_others(studies, rows) if as_searched else rows
 
 
-def _refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
+def _refuse_other_goals(run: RunFiles, asked: Iterable[tuple[Study, Goal]]) -> None:
     """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
     others = [(study, goal) for study, goal in asked if goal not in study.goals]
     if others:
@@ -227,7 +227,7 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
     ]
 
 
-def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
+def refuse_unmeasured(run: RunFiles, studies: Iterable[Study], metric: str) -> None:
     """Raises `BadInput` if the run has measurements but none of this metric."""
     found = run.in_parallel(lambda study: run.metrics(study.key), studies)
     measured = {name for names in found for name in names}
@@ -236,7 +236,7 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
 
 
 def _rows_of(
-    run: Run, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
+    run: RunFiles, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
 ) -> list[FrontierRow]:
     """The rows of a study for the goals that are asked of it, or, if none are asked, its own."""
     goals = [one.goal for one in asked if one.asked_of(study)] if asked else study.goals
@@ -250,7 +250,7 @@ def _rows_of(
 
 
 def _row(
-    run: Run,
+    run: RunFiles,
     study: Study,
     goal: Goal,
     first: int | None,
@@ -340,7 +340,7 @@ def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.i
     return Leader(trial=index, steps=steps, resolution=steps - int(earlier.max(initial=0)))
 
 
-def _repeats_are_there(run: Run, study: Study, trials: Sequence[int]) -> bool:
+def _repeats_are_there(run: RunFiles, study: Study, trials: Sequence[int]) -> bool:
     if not study.repeats or not trials:
         return True
     again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())

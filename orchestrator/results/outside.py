@@ -41,7 +41,7 @@ from orchestrator.records.studies import WIDEST_SPACING
 from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, refuse_run
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import REPEAT, as_number, numbers
 
 COMPLETE = ("finished", "complete", "completed", "exhausted", "reached", "success", "done", "ok")
@@ -82,7 +82,7 @@ Points = dict[str, dict[Any, _Training]]
 """The points of a study, each with its trainings by their seed."""
 
 
-def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
+def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
     if not rows.table.num_columns:
         raise _useless(rows, "column")
@@ -325,7 +325,7 @@ class _Runs:
         return "paused"
 
 
-def _write(run: Run, runs: _Runs, key: StudyKey, points: Points, space: Space) -> Study:
+def _write(run: RunFiles, runs: _Runs, key: StudyKey, points: Points, space: Space) -> Study:
     """Stores a study's trials and repeats."""
     most = max(len(point) - 1 for point in points.values())
     order = []

@@ -86,9 +86,9 @@ class _Listing:
 
 
 class StudyFiles:
-    """Reads, writes and merges the files of a study, as the methods of `Run` of these names say.
-    Only one process writes, but its threads may write trials while another thread merges them.
-    Other processes may read at any time."""
+    """Reads, writes and merges the files of a study, as the methods of `RunFiles` of these names
+    say. Only one process writes, but its threads may write trials while another thread merges
+    them. Other processes may read at any time."""
 
     def __init__(self, trials: Place, measurements: Place) -> None:
         self._trials, self._measurements = trials, measurements

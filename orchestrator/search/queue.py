@@ -99,14 +99,14 @@ class Chosen:
         return {key for key in self.ended if not self.over(key)}
 
 
-Search = StudySearch | Chosen
+AnySearch = StudySearch | Chosen
 
 
 class Queue(ABC):
     """Decides which trial of a run starts next, which changes the result of no search."""
 
-    searches: Mapping[StudyKey, Search]
-    _unfinished: Sequence[Search]
+    searches: Mapping[StudyKey, AnySearch]
+    _unfinished: Sequence[AnySearch]
     """Searches that are not done, in the order in which they are served."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from orchestrator.planning.outlook import seconds_at_most
 from orchestrator.planning.sweep import Faults, Sweep
 from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import BadInput, Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack, last_lines
 from orchestrator.sweeping.log import logging_to
@@ -51,7 +51,7 @@ def why_here(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> s
 
 @contextmanager
 def in_this_process(
-    run: Run,
+    run: RunFiles,
     sweep: Sweep,
     studies: Sequence[Study],
     data_dir: Path | None,

@@ -15,7 +15,7 @@ from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 if TYPE_CHECKING:
-    from orchestrator.search import Search
+    from orchestrator.search import AnySearch
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Progress:
         """Lets the next message of this kind be shown again."""
         self._noted.discard(kind)
 
-    def follow(self, key: StudyKey, search: Search) -> None:
+    def follow(self, key: StudyKey, search: AnySearch) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
         study.planned, study.done = search.planned, search.settled

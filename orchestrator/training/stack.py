@@ -22,7 +22,7 @@ from orchestrator.records import Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import cooled
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
-from orchestrator.training.evaluation import Metrics, Sums
+from orchestrator.training.evaluation import Sums, Values
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
 from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
@@ -207,7 +207,7 @@ class Stack(Engine):
             tenant.since += steps
             tenant.averaged += steps
 
-    def trained(self, slots: Sequence[int]) -> list[Metrics]:
+    def trained(self, slots: Sequence[int]) -> list[Values]:
         totals = self._losses.double().sum(dim=1).tolist()
         distances = None
         if self._initial is not None:
@@ -228,7 +228,7 @@ class Stack(Engine):
         return found
 
     @_memory_told()
-    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
         """Evaluates these slots. The bits do not depend on the other slots that are measured."""
         numbers = torch.tensor(slots, dtype=torch.int64, device=self.ranks.device)
         return self._evaluator.measure(
