@@ -146,7 +146,7 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     older = RunFiles(folder / "older")
     write(older, studies, sizes.alone, lambda _: None)
     began = time.perf_counter()
-    older.in_parallel(partial(older.put_together, over=False), keys)
+    older.in_parallel(partial(older.put_together, finished=False), keys)
     return {**found, "older": sizes.alone, "together_seconds": time.perf_counter() - began}
 
 
@@ -159,14 +159,14 @@ def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     for study in studies:
         for index in range(64):
             run.write(finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART))
-    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    run.in_parallel(lambda study: run.put_together(study.key, finished=True), studies)
     for study in studies:
         for index, repeat in itertools.product(range(5), range(1, 11)):
             again = finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART)
             run.write(replace(again, trial=replace(again.trial, repeat=repeat)))
     times = 1 if smoke else 3
     alone = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
-    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    run.in_parallel(lambda study: run.put_together(study.key, finished=True), studies)
     merged = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
     assert {each.printed for each in alone} == {each.printed for each in merged}
     seconds = [statistics.median(each.cpu_seconds for each in some) for some in (alone, merged)]

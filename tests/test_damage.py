@@ -158,7 +158,7 @@ def test_damage_to_a_whole_study_is_refused_by_name(
 ) -> None:
     run, key = RunFiles(path), planned.studies[0].key
     tables = run.trials(key), run.measurements(key)
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     (file,) = path.glob(f"{kind}/*/*/batch_size=64/study.parquet")
     for name in (
         "cut to 0 tenths", "cut to 5 tenths", "cut to 9 tenths", "noise in Parquet's frame",
@@ -192,7 +192,7 @@ def test_files_of_others_are_left_alone(
     run, key = RunFiles(path), planned.studies[0].key
     assert run.trials(key)["trial"].to_pylist() == [0, 1, 2]
     assert f"{foreign[0]} is not a file of this run" in caplog.text
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     assert all(file.exists() for file in foreign)
     assert RunFiles(path).trials(key)["trial"].to_pylist() == [0, 1, 2]
     assert train_all(run, planned) == 0
@@ -204,11 +204,11 @@ def test_putting_together_keeps_what_it_can_not_read(kind: str, path: Path, plan
     files = [file_of(path, each) for each in ("trials", "measurements")]
     file_of(path, kind).write_bytes(b"PAR1")
     before = [file.read_bytes() for file in files]
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     assert [file.read_bytes() for file in files] == before
     assert run.trials(key)["trial"].to_pylist() == [0, 2]
     assert train_all(RunFiles(path), planned) == 1
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     assert not any(file.exists() for file in files)
 
 
@@ -218,13 +218,13 @@ def test_a_copy_of_a_running_run_keeps_no_trial_behind(
     """Copied again, it has what was put together since beside older files of single trials."""
     run, key = RunFiles(path), planned.studies[0].key
     truth = run.trials(key), run.measurements(key)
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     (finished, *_) = RunFiles(whole).finished(planned.studies[0])
     cut = replace(finished.outcome, status="dominated", steps=1)
     run.write(replace(finished, outcome=cut, measurements=finished.measurements[:1]))
     for _ in range(2):
         assert (run.trials(key), run.measurements(key)) == truth
-        run.put_together(key, over=True)
+        run.put_together(key, finished=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 10_000, b"[1]", None])

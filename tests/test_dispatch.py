@@ -338,7 +338,7 @@ def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
 
     def forgets_once() -> list[News]:
         return [
-            News(serial=news.serial, over=True) if news.serial == 1 and news.ended else news
+            News(serial=news.serial, done=True) if news.serial == 1 and news.ended else news
             for news in wait()
         ]
 

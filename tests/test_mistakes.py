@@ -57,7 +57,7 @@ def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.Monke
     command("report", trained)
     whole = places(trained)
     monkeypatch.setattr(panel, "answer_of", fails)
-    groups = [replace(g, parts=(fails,)) if g.place == "trials" else g for g in panel.FOLDS]
+    groups = [replace(g, parts=(fails,)) if g.anchor == "trials" else g for g in panel.FOLDS]
     monkeypatch.setattr(panel, "FOLDS", groups)
     command("report", trained)
     page = (trained / "report.html").read_text()

@@ -208,7 +208,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     run.create({"name": "x"}, [study], {})
     for index, status in enumerate(statuses):
         run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
-    run.put_together(study.key, over=over)
+    run.put_together(study.key, finished=finished)
     (row,) = frontier_of(run)
     assert row.finished == finished
     # The same study with more to train, and with one that was written since.

@@ -57,7 +57,7 @@ def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
     next(tmp_path.glob("trials/**/")).joinpath(".trials-1795734249123.parquet.77").write_bytes(b"h")
     assert set(run.measurements(KEY)["trial"].to_pylist()) == {0}
     assert run.trials(KEY).num_rows == 1
-    run.put_together(KEY, over=False)
+    run.put_together(KEY, finished=False)
     assert {path.name for path in tmp_path.rglob("[!.]*.parquet")} == {"study.parquet"}
 
 
@@ -93,7 +93,7 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
         run.write(again, finished(4 - attempt, 1.0))
         run = RunFiles(tmp_path) if attempt % 2 else run
         if attempt == 1:
-            run.put_together(KEY, over=False)
+            run.put_together(KEY, finished=False)
         assert run.trials(KEY)["steps"].to_pylist()[0] == 10 * (attempt + 1)
         assert run.curve(KEY, 0)["val/loss"].to_pylist() == [*map(float, range(attempt + 1))]
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
@@ -117,7 +117,7 @@ def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
     run.write(replace(trial, measurements=of_program))
     assert next(iter(run.finished(STUDY))).measurements == of_program
-    run.put_together(STUDY.key, over=True)
+    run.put_together(STUDY.key, finished=True)
     assert next(iter(run.finished(STUDY))).measurements == of_program
 
 
@@ -157,7 +157,7 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     run.write(finished(0, 3.0, 1.0))
     run.write(finished(1, status="failed"))
     before, trials = tables(run), [*run.finished(STUDY)]
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
     assert str(tables(run)) == str(before)
     assert str([*run.finished(STUDY)]) == str(trials)
@@ -167,7 +167,7 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     run.write(finished(3, 4.0))
     assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
     before = tables(run)
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
     assert run.trials(KEY)["status"].to_pylist() == 2 * ["exhausted"] + ["diverged", "exhausted"]
     assert len(list(tmp_path.rglob("*.parquet"))) == 2
@@ -179,7 +179,7 @@ def test_what_is_paused_is_dominated_once_its_study_is_over(tmp_path: Path) -> N
     run.write(finished(1, 3.0, 1.0))
     for over, status in ((False, "paused"), (True, "dominated"), (False, "dominated")):
         before = run.measurements(KEY)
-        run.put_together(KEY, over=over)
+        run.put_together(KEY, finished=over)
         assert run.trials(KEY)["status"].to_pylist() == [status, "exhausted"]
         assert run.measurements(KEY) == before
 
@@ -209,17 +209,17 @@ def test_putting_trials_together_may_end_anywhere(
         run = RunFiles(tmp_path / str(acts))
         allowed = 1000
         run.write(*(finished(index, 3.0 + index) for index in range(3)))
-        run.put_together(KEY, over=True)
+        run.put_together(KEY, finished=True)
         run.write(finished(1, 7.0, 8.0), finished(5, 1.0))
         run.write(finished(4, 9.0))
         before = tables(run)
         allowed = acts
         with suppress(Killed):
-            run.put_together(KEY, over=True)
+            run.put_together(KEY, finished=True)
         over = allowed > 0
         assert str(tables(run)) == str(before), f"after {acts} acts"
         allowed = 1000
-        run.put_together(KEY, over=True)
+        run.put_together(KEY, finished=True)
         assert str(tables(run)) == str(before)
         assert {path.name for path in run.place.local.rglob("*.parquet")} == {"study.parquet"}
         if over:
@@ -252,7 +252,7 @@ def test_trials_are_put_together_while_others_are_written(
     assert run.trials(KEY)["trial"].to_pylist() == [*range(300)]
     lengths = Counter(run.measurements(KEY)["trial"].to_pylist())
     assert [10 * lengths[n] for n in range(300)] == run.trials(KEY)["steps"].to_pylist()
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
 
 

@@ -221,7 +221,7 @@ def _median_best(known: list[int], total: int, count: int) -> int | None:
     """The median, over all choices of `count` of the trials, of the fewest steps: the smallest
     known for which half of the choices hold it or a better one. None if none is."""
     choices = math.comb(total, count)
-    for place, steps in enumerate(known, start=1):
-        if 2 * math.comb(total - place, count) <= choices:
+    for number, steps in enumerate(known, start=1):
+        if 2 * math.comb(total - number, count) <= choices:
             return steps
     return None

@@ -161,12 +161,12 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
     if covariance is None:
         return None
     if step is not None and step.kind == "batch size":
-        place = int(np.searchsorted(sizes, math.log2(step.batch_sizes[0])))
-        sizes = np.insert(sizes, place, math.log2(step.batch_sizes[0]))
+        position = int(np.searchsorted(sizes, math.log2(step.batch_sizes[0])))
+        sizes = np.insert(sizes, position, math.log2(step.batch_sizes[0]))
         typical = float(np.diag(covariance).mean())
         for axis in (0, 1):
-            covariance = np.insert(covariance, place, 0.0, axis=axis)
-        covariance[place, place] = typical
+            covariance = np.insert(covariance, position, 0.0, axis=axis)
+        covariance[position, position] = typical
     covariance = covariance + float(np.median(curves.scatter)) ** 2 * np.eye(len(sizes))
     middle = np.median(curves.log_steps(sizes), axis=0)
     low, high = curves_through(sizes, middle, covariance).examples_within(CRITICAL_TOLERANCE).ends

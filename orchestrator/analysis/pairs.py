@@ -139,16 +139,16 @@ def sides_of(
             # Where the error from few trials is not known, the scatter about the curve stands in.
             telling = sum(point.tells for point in points)
             scatter = Error(scaling.contributions.scatter**2, telling - 2)
-        for place in ((row.key, row.goal) for row in curve):
-            sides[place] = Side(row=rows[place], budget=answers.budgets.get(place[0]))
+        for key in ((row.key, row.goal) for row in curve):
+            sides[key] = Side(row=rows[key], budget=answers.budgets.get(key[0]))
         for at, point in enumerate(points):
             few, again = errors.few_trials, point.again
             own = [Error(float(errors.resolution[at]))]
             if errors.seeds is not None and again is not None:
                 own.append(Error(float(errors.seeds[at]), freedom_of(again)))
-            place = point.row.key, point.row.goal
-            sides[place] = replace(
-                sides[place],
+            key = point.row.key, point.row.goal
+            sides[key] = replace(
+                sides[key],
                 point=point,
                 own=tuple(own),
                 few_trials=scatter if few is None else Error(float(few[at, at])),

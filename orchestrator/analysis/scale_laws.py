@@ -104,13 +104,13 @@ class Law:
     def bent(self) -> list[str]:
         return [name for name, change in self.bends.items() if not change.holds(0.0)]
 
-    def at(self, place: Mapping[str, float]) -> Predicted:
-        """The law at another place, which must name each of its scales."""
+    def at(self, point: Mapping[str, float]) -> Predicted:
+        """The law at another point, which must name each of its scales."""
         names, whole, beyond = [*self.exponents], {}, {}
         for name in names:
-            tried = [point.at[name] for point in self.points]
-            whole[name] = place[name]
-            beyond[name] = max(place[name] / max(tried), min(tried) / place[name], 1.0)
+            tried = [each.at[name] for each in self.points]
+            whole[name] = point[name]
+            beyond[name] = max(point[name] / max(tried), min(tried) / point[name], 1.0)
         straight = _fitted(self.points, names)
         bent = _fitted(self.points, names, [*self.bends]) if self.bends else None
         assert straight is not None
@@ -135,22 +135,22 @@ class _Fit:
     scatter: float
     freedom: int
 
-    def estimate(self, place: int, factor: float = 1.0) -> Estimate:
-        value = factor * float(self.coefficients[place])
-        reach = abs(factor) * self.covariance[place, place] ** 0.5 * reach_of(self.freedom)
+    def estimate(self, index: int, factor: float = 1.0) -> Estimate:
+        value = factor * float(self.coefficients[index])
+        reach = abs(factor) * self.covariance[index, index] ** 0.5 * reach_of(self.freedom)
         return Estimate(value=value, low=value - reach, high=value + reach)
 
-    def at(self, place: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
+    def at(self, point: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
         """The law at a place, as a point of this error would find it, or the `mean` of points."""
-        (row,) = _design(_logs([place], self.names) - self.middle, self.names, self.bent)
+        (row,) = _design(_logs([point], self.names) - self.middle, self.names, self.bent)
         variance = row @ self.covariance @ row + error**2 + (0 if mean else self.scatter**2)
         middle, reach = float(row @ self.coefficients), variance**0.5 * reach_of(self.freedom)
         low, value, high = (math.exp(min(m, 700)) for m in (middle - reach, middle, middle + reach))
         return Estimate(value=value, low=low, high=high)
 
 
-def _logs(places: Iterable[Mapping[str, float]], names: Sequence[str]) -> Floats:
-    return np.array([[math.log(at[name]) for name in names] for at in places])
+def _logs(scales: Iterable[Mapping[str, float]], names: Sequence[str]) -> Floats:
+    return np.array([[math.log(at[name]) for name in names] for at in scales])
 
 
 def _design(logs: Floats, names: Sequence[str], bent: Sequence[str]) -> Floats:
@@ -215,7 +215,7 @@ def laws_of(
     for kind in [names, names[:1]] if DATA in names[:1] and names[1:] else [names]:
         if (fit := _fitted(points, kind) if kind else None) is None:
             continue
-        exponents = {name: fit.estimate(1 + place) for place, name in enumerate(kind)}
+        exponents = {name: fit.estimate(1 + index) for index, name in enumerate(kind)}
         yield Law(
             quantity=quantity,
             recipe=recipe,

@@ -78,9 +78,9 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
     of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
-        study_pair(side, sides_b[place], alike=alike.get(side.row.key, False))
-        for place, side in sides_a.items()
-        if place in sides_b
+        study_pair(side, sides_b[key], alike=alike.get(side.row.key, False))
+        for key, side in sides_a.items()
+        if key in sides_b
     ]
     changed = {pair.names for pair in studies if pair.verdict != "same"}
     pairs = [
@@ -101,12 +101,12 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
     m times as unlikely as a single one, the next m - 1 times, and so on up to the first that is
     not."""
     level = 1 - CONFIDENCE
-    known = [place for place, pair in enumerate(pairs) if pair.verdict != "not known"]
+    known = [index for index, pair in enumerate(pairs) if pair.verdict != "not known"]
     marked = list(pairs)
-    for rank, place in enumerate(sorted(known, key=lambda place: pairs[place].probability)):
-        if pairs[place].probability > level / (len(known) - rank):
+    for number, index in enumerate(sorted(known, key=lambda index: pairs[index].probability)):
+        if pairs[index].probability > level / (len(known) - number):
             break
-        marked[place] = replace(pairs[place], beyond_chance=True)
+        marked[index] = replace(pairs[index], beyond_chance=True)
     return marked
 
 

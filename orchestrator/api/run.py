@@ -289,7 +289,7 @@ class Run:
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
         here = partial(session.resume, self._files)
         run_command(
-            "resume", self.path, here, own=described.places, address=address, cluster=cluster,
+            "resume", self.path, here, own=described.code_names, address=address, cluster=cluster,
             data_dir=data_dir, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
         return Run(self.path)
@@ -307,8 +307,8 @@ class Run:
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:
     table = table_of(study)
-    for place, name in enumerate(STUDY):
-        table = table.add_column(place, name, pa.array([getattr(study, name)] * len(table)))
+    for position, name in enumerate(STUDY):
+        table = table.add_column(position, name, pa.array([getattr(study, name)] * len(table)))
     return table
 
 

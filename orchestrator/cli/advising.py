@@ -80,9 +80,9 @@ def _suggestion(
 
 
 def _command(run: RunFiles, change: str) -> str:
-    place = str(run.place)
-    file = "SWEEP_FILE" if run.place.local is None else f"{place}/sweep.yaml"
-    return shlex.join(["orchestrate", "sweep", file, "--out", place, "--set", change])
+    path = str(run.place)
+    file = "SWEEP_FILE" if run.place.local is None else f"{path}/sweep.yaml"
+    return shlex.join(["orchestrate", "sweep", file, "--out", path, "--set", change])
 
 
 def _remarks(

@@ -31,16 +31,16 @@ def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[N
     where = [str(run.place), str(every_seconds)]
     command = ["nice", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
-    def write(over: threading.Event) -> None:
+    def write(ended: threading.Event) -> None:
         # Training has priority. An error here is reported when the sweep writes its report.
         began = time.monotonic()
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             while process.poll() is None:
-                if over.wait(0.05):
+                if ended.wait(0.05):
                     process.kill()
-        over.wait(PAUSE * (time.monotonic() - began))
+        ended.wait(PAUSE * (time.monotonic() - began))
 
     with repeating(write, every_seconds):
         yield
@@ -51,8 +51,8 @@ def main() -> None:
     from orchestrator.results import RunFiles, frontier_of, holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_page
 
-    place, seconds = sys.argv[1:]
-    run = RunFiles.open(place)
+    path, seconds = sys.argv[1:]
+    run = RunFiles.open(path)
     page, reload_seconds = run.page, max(1, round(float(seconds)))
     if holds_branches(run):
         write_page(run, answer_in(run), page, reload_seconds=reload_seconds)

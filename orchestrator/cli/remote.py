@@ -60,12 +60,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree, machines_of
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import places_for
+    from orchestrator.planning.machines import ranks_that_fit
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
     if (cluster := machines_of(file)) is not None:
-        places_for(described.resources, cluster)
+        ranks_that_fit(described.resources, cluster)
     found = None
     with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)
@@ -129,7 +129,7 @@ def _train(
         return code
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.
-        here.in_parallel(lambda study: here.put_together(study.key, over=True), here.studies())
+        here.in_parallel(lambda study: here.put_together(study.key, finished=True), here.studies())
     print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.page}")
     return code
@@ -225,4 +225,4 @@ def _code(described: Sweep) -> dict[str, bytes]:
     """The files of the user's code that a sweep names, from the current folder."""
     from orchestrator.files.own_code import UserFolder
 
-    return dict(UserFolder.here(described.places).code)
+    return dict(UserFolder.here(described.code_names).code)

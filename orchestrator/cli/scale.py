@@ -50,7 +50,7 @@ def scale(
     from orchestrator.cli.terminal import table_of
     from orchestrator.results import RunFiles, Within, parse_goals
 
-    place = _place(at or [])
+    scales = _place(at or [])
     found = scale_answer(
         {name: RunFiles.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
         metric,
@@ -58,10 +58,10 @@ def scale(
         goals=parse_goals(goal or []),
         maximise=maximise,
     )
-    laws = [(law, law.at(place) if {*law.exponents} <= {*place} else None) for law in found.laws]
-    if place and laws and not any(there for _, there in laws):
+    laws = [(law, law.at(scales) if {*law.exponents} <= {*scales} else None) for law in found.laws]
+    if scales and laws and not any(there for _, there in laws):
         names = {name for law in found.laws for name in law.exponents}
-        raise unknown("place on the scales of the laws", ", ".join(place), names)
+        raise unknown("place on the scales of the laws", ", ".join(scales), names)
     if as_json:
         told = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
         bests = [asdict(best) for best in found.bests]
@@ -79,15 +79,15 @@ def scale(
 
 
 def _place(texts: list[str]) -> dict[str, float]:
-    place: dict[str, float] = {}
+    scales: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
-        if not (name and 0 < value < math.inf) or name in place:
+        if not (name and 0 < value < math.inf) or name in scales:
             rule = "SCALE=N with N above 0, once for each scale, such as data=1e12"
             raise wrong_value("`--at`", rule, text)
-        place[name] = value
-    return place
+        scales[name] = value
+    return scales

@@ -168,18 +168,18 @@ def showing(progress: Progress) -> Iterator[None]:
 @contextmanager
 def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> Iterator[None]:
     """Calls `act` on a thread at intervals until the block ends, when the event is set."""
-    over = threading.Event()
+    ended = threading.Event()
 
     def work() -> None:
-        while not over.wait(every_seconds):
-            act(over)
+        while not ended.wait(every_seconds):
+            act(ended)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 

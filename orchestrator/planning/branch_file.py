@@ -106,7 +106,7 @@ def load_either(path: Path, overrides: Sequence[str] = ()) -> Sweep:
     return load(path, overrides)
 
 
-def _sweep_of(file: BranchFile, place: str) -> Sweep:
+def _sweep_of(file: BranchFile, where: str) -> Sweep:
     trunk, points = file.trunk, file.points
     recipe = trunk.model_dump(include={"optimizer", "space", "schedule", "budget"})
     workload, seed = trunk.workload, None
@@ -139,7 +139,7 @@ def _sweep_of(file: BranchFile, place: str) -> Sweep:
                 "trunk_seed": seed,
             },
         },
-        place,
+        where,
     )
 
 
@@ -181,6 +181,6 @@ def _along(run: RunFiles, row: FrontierRow, points: Spread, loss: str) -> list[i
         )
     progress = np.log(step) if points.spacing == "log" else -least
     levels = np.linspace(progress[0], progress[-1], points.count)
-    places = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
-    found: list[int] = np.unique(step[places]).tolist()
+    positions = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
+    found: list[int] = np.unique(step[positions]).tolist()
     return found

@@ -230,9 +230,9 @@ def _judged(study: Study, trials: Sequence[FinishedTrial]) -> list[FinishedTrial
     for trained in trials:
         search.record(result_of(trained))
     return [
-        replace(trained, outcome=replace(trained.outcome, status="dominated" if over else "paused"))
+        replace(trained, outcome=replace(trained.outcome, status="dominated" if done else "paused"))
         if trained.outcome.status in ("paused", "dominated")
         else trained
         for trained in trials
-        for over in [search.has_ended(trained.trial)]
+        for done in [search.has_ended(trained.trial)]
     ]

@@ -72,21 +72,21 @@ def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, 
     return document
 
 
-def validated(document: Mapping[str, Any], place: str) -> Sweep:
-    """The sweep that `document` describes. Error messages name `place` as its location."""
-    return validated_as(Sweep, document, place)
+def validated(document: Mapping[str, Any], where: str) -> Sweep:
+    """The sweep that `document` describes. Error messages name `where` as its location."""
+    return validated_as(Sweep, document, where)
 
 
-def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> Kind:
+def validated_as(kind: type[Kind], document: Mapping[str, Any], where: str) -> Kind:
     """The document as a model of this `kind`. Raises `BadInput` with one line per mistake."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
-        told = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        told = [_explain(kind, where, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
         lines = [*map(str, told)]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
-            lines.append(f"{place}: {more:,} more mistakes.")
+            lines.append(f"{where}: {more:,} more mistakes.")
         raise BadInput("\n".join(lines), code=told[0].code) from None
 
 

@@ -39,8 +39,8 @@ LAST = 20
 class Log:
     """The output of a program: its beginning in a file at once, and its end when it is over."""
 
-    def __init__(self, place: str, heard: Callable[[bytes], None]) -> None:
-        self._file: BinaryIO = open(place, "ab", buffering=0)  # noqa: SIM115 - open until the end
+    def __init__(self, path: str, heard: Callable[[bytes], None]) -> None:
+        self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115 - open until the end
         self._room, self._end, self._left_out = LOG_BYTES // 2, bytearray(), 0
         self._heard, self._line = heard, bytearray()
         self.last: list[bytes] = []
@@ -80,12 +80,12 @@ class Log:
             self._file.write(part)
 
 
-def reports_in(pattern: str, place: str) -> Callable[[bytes], None]:
-    """Finds reports in lines of output, and writes them to the file at `place`."""
+def reports_in(pattern: str, path: str) -> Callable[[bytes], None]:
+    """Finds reports in lines of output, and writes them to the file at `path`."""
     if not pattern:
         return lambda line: None
     look = re.compile(pattern).search
-    file = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def heard(line: bytes) -> None:
         if (match := look(line.decode(errors="replace"))) is not None:
@@ -100,8 +100,8 @@ def keep(told: dict[str, Any]) -> dict[str, Any]:
     """Keeps a program until nothing of it is left. Returns its exit code and its last lines."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
-    for place in (told["log"], told["lock"]):
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    for path in (told["log"], told["lock"]):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
     lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(OSError):  # storage without locks
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -41,7 +41,7 @@ def settings_of(kind: type) -> dict[str, tuple[str, Role | None]]:
 
 
 def differences(
-    a: Any, b: Any, place: str = "", role: Role | None = None
+    a: Any, b: Any, at: str = "", role: Role | None = None
 ) -> Iterator[tuple[str, Role | None, Any, Any]]:
     """The settings in which two studies, sweeps or documents differ: key, role, both values."""
     if a == b:
@@ -54,9 +54,9 @@ def differences(
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         parts = [(n, None, *both) for n, both in enumerate(zip(a, b, strict=True))]
     else:
-        yield place, role, a, b
+        yield at, role, a, b
     for key, own, one, other in parts:
-        yield from differences(one, other, f"{place}.{key}" if place else str(key), own or role)
+        yield from differences(one, other, f"{at}.{key}" if at else str(key), own or role)
 
 
 def told(a: Any, b: Any) -> tuple[Any, Any]:

@@ -23,11 +23,11 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
         path, _, options = name.partition("?")
         data, _, model = path.rpartition("/")
         parts[name] = data, model, options
-    for place, by in ((1, "model"), (0, "data set"), (2, "version")):
+    for position, by in ((1, "model"), (0, "data set"), (2, "version")):
         alike: dict[tuple[str, ...], dict[str, str]] = {}
         for name, part in parts.items():
-            shared = tuple(text for n, text in enumerate(part) if n != place)
-            alike.setdefault(shared, {})[name] = part[place] or "all of it"
+            shared = tuple(text for n, text in enumerate(part) if n != position)
+            alike.setdefault(shared, {})[name] = part[position] or "all of it"
         found += [
             (by, ", ".join(filter(None, shared)), labels)
             for shared, labels in alike.items()

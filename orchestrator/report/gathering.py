@@ -176,7 +176,7 @@ def _detailed(answers: Sequence[Panel]) -> list[Panel]:
     for number, answer in enumerate(answers):
         fewest = answer.fewest_steps
         ranked = sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
-        turns += [(place, number, recipe) for place, recipe in enumerate(ranked)]
+        turns += [(position, number, recipe) for position, recipe in enumerate(ranked)]
     chosen: list[set[str]] = [set() for _ in answers]
     room = MOST_STUDIES
     for _, number, recipe in sorted(turns)[:MOST_IN_DETAIL]:

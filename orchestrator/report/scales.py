@@ -93,9 +93,9 @@ def _points(law: Law) -> Drawing:
     lines = grouped(law.points, lambda point: tuple(point.at[name] for name in others))
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for number, (place, points) in enumerate(sorted(lines.items())):
+    for number, (fixed, points) in enumerate(sorted(lines.items())):
         points.sort(key=lambda point: point.at[x])
-        name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, place, strict=True))
+        name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, fixed, strict=True))
         at = [(p.at[x], p.value.value, f"{p.workload}: {p.value.value:.4g}") for p in points]
         errors = whiskers([point.value for point in points])
         figure.line(name or "measured", at, mark(number), "markers", error_y=errors)

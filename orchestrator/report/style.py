@@ -73,7 +73,7 @@ class Drawing:
     ) -> None:
         """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
         points = list(points)
-        x, y, text = ([point[place] for point in points] for place in range(3))
+        x, y, text = ([point[position] for point in points] for position in range(3))
         told = {"name": safe(name), "mode": mode, "hovertext": text, "hoverinfo": "text"}
         self.add({"x": x, "y": y, **told, **look, **more}, panel=panel)
 

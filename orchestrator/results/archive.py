@@ -153,13 +153,13 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
     known: list[tuple[int, Study]] = []
     for folder in _study_folders(source, problems):
         try:
-            place, study = _read_study(folder, source, problems)
+            position, study = _read_study(folder, source, problems)
         except Exception as error:
             problems.append(Problem.at(folder, source, reason_of(error)))
             continue
         other = folders.setdefault(study.key, folder)
         if other == folder:
-            known.append((place, study))
+            known.append((position, study))
         else:
             reason = f"{other.relative_to(source)} holds the same study, which is used instead"
             problems.append(Problem.at(folder, source, reason))
@@ -258,11 +258,11 @@ def _read_trials(
     files: dict[int, str] = {}
     try:
         with os.scandir(folder) as entries:
-            places = _folders_in(entries, source, problems)
+            folders = _folders_in(entries, source, problems)
     except OSError as error:
         raise ValueError(reason_of(error)) from None
     # Strings are faster than Path objects, and there are hundreds of thousands of them.
-    for place in places:
+    for place in folders:
         flaws: list[str] = []
         try:
             document = read_document(f"{place}/metadata.json")

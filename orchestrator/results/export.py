@@ -49,8 +49,8 @@ COPIED = (
 )  # fmt: skip
 """The files that are copied as they are, if they are there."""
 
-Places = NDArray[np.intp]
-"""Places of rows in a table of measurements."""
+Rows = NDArray[np.intp]
+"""Positions of rows in a table of measurements."""
 
 
 def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
@@ -68,8 +68,8 @@ def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done
             )
     with new_folder(target) as unfinished:
         jobs = [
-            (run, study, place, unfinished / folder)
-            for place, (folder, study) in enumerate(studies.items(), start=1)
+            (run, study, position, unfinished / folder)
+            for position, (folder, study) in enumerate(studies.items(), start=1)
         ]
         for done, _ in enumerate(in_parallel(_write_archived, jobs), start=1):
             progress(done, len(jobs))
@@ -81,7 +81,7 @@ def _folders_of(study: Study) -> list[str]:
 
 
 def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
-    run, study, place, folder = job
+    run, study, position, folder = job
     folder.mkdir(parents=True)
     workload = _folders_of(study)
     trials, measurements = run.trials(study.key), run.measurements(study.key)
@@ -96,7 +96,7 @@ def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
     }
     foreign = "archive_status" in trials.column_names
     if not foreign:
-        document[OURS] = {"place": place, **asdict(replace(study, repeats=0))}
+        document[OURS] = {"place": position, **asdict(replace(study, repeats=0))}
     (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
     for row in trials.to_pylist():
@@ -195,11 +195,11 @@ def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> 
         table = measurements.filter(pa.array(kept))
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
-        rows = _without_places(trials, machines)
+        rows = _without_machines(trials, machines)
         to.write_study(study.key, rows, table.select(names), smallest=True)
 
 
-def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
+def _without_machines(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
     """The rows of trials without names of machines, and with the last line of each error only,
     since the lines above name folders."""
 
@@ -211,8 +211,8 @@ def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
         ],
     }
     for name, values in changed.items():
-        place = trials.column_names.index(name)
-        trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
+        column = trials.column_names.index(name)
+        trials = trials.set_column(column, trials.field(column), pa.array(values, pa.string()))
     return trials
 
 
@@ -246,34 +246,34 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
         found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
     for name in measurements.column_names:
         if is_metric(name):
-            for places in _extremes(trial, numbers(measurements[name])):
-                found[places] = True
+            for rows in _extremes(trial, numbers(measurements[name])):
+                found[rows] = True
     return found
 
 
-def _first_of_each(trial: NDArray[np.int32], places: Places) -> Places:
-    """The first of the `places` of each trial."""
-    return places[np.unique(trial[places], return_index=True)[1]]
+def _first_of_each(trial: NDArray[np.int32], rows: Rows) -> Rows:
+    """The first of the `rows` of each trial."""
+    return rows[np.unique(trial[rows], return_index=True)[1]]
 
 
-def _before(trial: NDArray[np.int32], places: Places) -> Places:
-    """The places before `places` that belong to the same trial."""
-    later = places[places > 0]
-    before: Places = later[trial[later - 1] == trial[later]] - 1
+def _before(trial: NDArray[np.int32], rows: Rows) -> Rows:
+    """The rows before `rows` that belong to the same trial."""
+    later = rows[rows > 0]
+    before: Rows = later[trial[later - 1] == trial[later]] - 1
     return before
 
 
-def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Places:
+def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Rows:
     """Measurements that improve the study's best value, in order of step, for any budget."""
     trial, step, value = measured_at
-    usable = np.flatnonzero(np.isin(trial, [*counted.places]) & np.isfinite(value))
+    usable = np.flatnonzero(np.isin(trial, [*counted.row_of]) & np.isfinite(value))
     lower = value if goal.direction == "<" else -value
     ordered = usable[np.lexsort((trial[usable], lower[usable], step[usable]))]
     best = np.minimum.accumulate(lower[ordered])
     return ordered[np.diff(best, prepend=np.inf) < 0]
 
 
-def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Places]:
+def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Rows]:
     """Each trial's first measurement with its lowest value, then those with its highest value."""
     starts = np.flatnonzero(np.diff(trial, prepend=-1))
     lengths = np.diff(starts, append=len(trial))

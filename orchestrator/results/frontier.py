@@ -267,7 +267,7 @@ def _row(
     firsts = first_steps(counted, found)
     if first is not None:
         counted.only_first(first, firsts)
-        firsts = [pair for pair in firsts if pair[1] in counted.places]
+        firsts = [pair for pair in firsts if pair[1] in counted.row_of]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
@@ -299,18 +299,18 @@ def _row(
         and (not as_searched or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
-        trials_used=len(counted.places),
+        trials_used=len(counted.row_of),
         searched=searched if study.search.is_even_sample else None,
         train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
-        kept = np.isin(trial, [*counted.places])
+        kept = np.isin(trial, [*counted.row_of])
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
     steps, index = best
-    places = [counted.places[index] for _, index in firsts[:3]]
-    winner = trials.slice(places[0], 1).to_pylist()[0]
+    rows = [counted.row_of[index] for _, index in firsts[:3]]
+    winner = trials.slice(rows[0], 1).to_pylist()[0]
     measurement = measurement_at(run.curve(row.key, index), steps, goal.metric, goal.passed)
     won = replace(
         row,
@@ -326,9 +326,9 @@ def _row(
         leaders=tuple(_leader(pair, trial, step) for pair in certain),
     )
     chosen, params = won.answering
-    if row.repeats is not None and chosen in counted.places:
-        places = [counted.places[chosen]]
-    more = near_ends(study, trials, places) + still_warming(study, params, won.steps_answered)
+    if row.repeats is not None and chosen in counted.row_of:
+        rows = [counted.row_of[chosen]]
+    more = near_ends(study, trials, rows) + still_warming(study, params, won.steps_answered)
     return replace(won, warnings=row.warnings + more)
 
 
@@ -352,7 +352,7 @@ def measurement_at(
 ) -> dict[str, Any]:
     """The measurement at `step` whose value is wanted; a published trial may have several there."""
     here = np.flatnonzero(numbers(curve["step"]) == step).tolist()
-    rows: Iterator[dict[str, Any]] = (curve.slice(place, 1).to_pylist()[0] for place in here)
+    rows: Iterator[dict[str, Any]] = (curve.slice(row, 1).to_pylist()[0] for row in here)
     return next(row for row in rows if wanted(row[metric]))
 
 

@@ -55,7 +55,7 @@ class Merger:
         while (key := self._next()) is not None:
             count = self._loose[key]
             try:
-                self._run.put_together(key, over=False)
+                self._run.put_together(key, finished=False)
             except Exception as error:
                 # No error here may end the sweep. The files stay as they are until more trials of
                 # the study are written, or the sweep is complete.

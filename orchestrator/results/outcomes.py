@@ -42,7 +42,7 @@ def outcomes_of(run: RunFiles, study: Study, goal: Goal) -> pa.Table:
         {
             "trial": trials["trial"],
             "status": trials["status"],
-            "counted": arrow_of(np.array([index in counted.places for index in indices], bool)),
+            "counted": arrow_of(np.array([index in counted.row_of for index in indices], bool)),
             "steps": trials["steps"],
             "open_from": trials["open_from"],
             "steps_to_goal": arrow_of(

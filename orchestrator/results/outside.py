@@ -194,15 +194,15 @@ class _Runs:
         size = math.prod(_float(of[name]) for name in meaning.batch_size)
         if not (1 <= size <= MANY and size == int(size)):
             raise ValueError(f"the batch size is no whole number from 1 to {MANY:,}")
-        place = {variable: _float(of[name]) for variable, name in meaning.scale.items()}
-        if not all(0 < value < 1e30 for value in place.values()):
+        scales = {variable: _float(of[name]) for variable, name in meaning.scale.items()}
+        if not all(0 < value < 1e30 for value in scales.values()):
             raise ValueError("a scale is no number above 0")
         parts = [str(of[name]) for name in meaning.workload]
-        parts += [",".join(f"{name}={value:.12g}" for name, value in place.items())] * bool(place)
+        parts += [",".join(f"{name}={value:.12g}" for name, value in scales.items())] * bool(scales)
         workload = _name("/".join(dict.fromkeys(parts)) or self._name)
         recipe = _name("/".join(dict.fromkeys(str(of[n]) for n in meaning.recipe)) or "as trained")
-        if place:
-            self.scales[workload] = place
+        if scales:
+            self.scales[workload] = scales
         return StudyKey(workload=workload, recipe=recipe, batch_size=int(size))
 
     def _measure(self, run: NDArray[np.int64], amount: NDArray[np.float64]) -> None:
@@ -397,8 +397,8 @@ def _one_of_each(column: pa.ChunkedArray, begins: NDArray[np.int64], *, last: bo
     """The first value, or the last one, of each group of rows that follow each other."""
     there = np.append(np.flatnonzero(column.is_valid().to_numpy()), 0)
     ends = np.searchsorted(there[:-1], begins)
-    places = there[ends[1:] - 1 if last else ends[:-1]]
-    return column.take(pa.array(places, mask=ends[1:] == ends[:-1]))
+    rows = there[ends[1:] - 1 if last else ends[:-1]]
+    return column.take(pa.array(rows, mask=ends[1:] == ends[:-1]))
 
 
 def _float(value: Any) -> float:

@@ -236,15 +236,15 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
             path = Path(where, name)
             if (reader := _reader(path)) is None:
                 continue
-            place, told = os.path.relpath(path, folder), list[str]()
+            relative, told = os.path.relpath(path, folder), list[str]()
             # TensorBoard begins a new file whenever a run goes on.
-            run = os.path.dirname(place) if reader is _tensorboard else place
+            run = os.path.dirname(relative) if reader is _tensorboard else relative
             # torch's add_hparams writes to a folder of its own, named by the time of day.
             above, _, last = run.rpartition("/")
             run = above if above in found and re.fullmatch(r"\d{9,}\.\d+", last) else run
             settings, rows = found.setdefault(run, ({}, []))
             try:
-                settings |= _named_in(Path(place)) | _config_beside(path, told)
+                settings |= _named_in(Path(relative)) | _config_beside(path, told)
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
             except (OSError, ValueError, pa.ArrowException) as error:
                 told.append(reason_of(error))
@@ -258,9 +258,9 @@ def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[str]], None] | 
     return {".wandb": _wandb, ".csv": _history, ".jsonl": _history}.get(path.suffix.lower())
 
 
-def _named_in(place: Path) -> Row:
+def _named_in(path: Path) -> Row:
     """The settings that a path names, as in lr=0.1,seed=3/events."""
-    parts = str(place.with_suffix("")).replace("/", ",").split(",")
+    parts = str(path.with_suffix("")).replace("/", ",").split(",")
     pairs = [part.partition("=") for part in parts]
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 

@@ -69,7 +69,7 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         if isinstance(entry, Range) and entry != study.space[name]
     ]
     count = 1 if study.stop_dominated else 3
-    best = [json.loads(params[place].as_py()) for place in best_places[:count]]
+    best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
         name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
         for name in best[0]

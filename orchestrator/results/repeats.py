@@ -200,9 +200,9 @@ def median_interval(count: int) -> tuple[int, int, float]:
     probability: the narrowest pair with at least 90 %, else the outermost pair."""
     best = (0, count - 1, 1 - 2 * 0.5**count)
     below = 0.5**count
-    for place in range(1, count // 2):
-        below += math.comb(count, place) * 0.5**count
+    for position in range(1, count // 2):
+        below += math.comb(count, position) * 0.5**count
         if 1 - 2 * below < 0.9:
             break
-        best = (place, count - 1 - place, 1 - 2 * below)
+        best = (position, count - 1 - position, 1 - 2 * below)
     return best

@@ -226,7 +226,7 @@ class RunFiles(Purpose):
         repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
         self.repeats._of(study.key).keep_only(repeats)
         # Separate files would take precedence over the file that is written now.
-        self._of(study.key).put_together(over=False)
+        self._of(study.key).put_together(finished=False)
         self.write_study(study.key, *tables_of([t for t in finished if not t.trial.repeat]))
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -275,12 +275,12 @@ class RunFiles(Purpose):
         `smallest` files take much longer to write."""
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
-    def put_together(self, key: StudyKey, *, over: bool) -> None:
+    def put_together(self, key: StudyKey, *, finished: bool) -> None:
         """Merges the separate files of a study's trials into one, and those of its repeats, which
         are much faster to read. Threads of this process may write and others may read meanwhile. If
-        the study is `over`, its paused trials become dominated, since they can't win any more."""
-        self._of(key).put_together(over=over)
-        self.repeats._of(key).put_together(over=False)
+        the study is `finished`, its paused trials become dominated, as they can't win any more."""
+        self._of(key).put_together(finished=finished)
+        self.repeats._of(key).put_together(finished=False)
 
     def loose(self, key: StudyKey) -> int:
         """Number of separate files with rows of trials or repeats of a study."""

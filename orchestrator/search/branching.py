@@ -119,8 +119,8 @@ class _Progress(Generic[Verdict]):
 def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
     """The untried rates next to the best one, by number; none if a single one was asked for."""
     order = sorted(range(len(rates)), key=lambda number: rates[number])
-    place = order.index(best)
-    return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
+    position = order.index(best)
+    return {*order[max(position - 1, 0) : position + 2]} - tried if len(tried) > 1 else set()
 
 
 class Branching(Queue, Generic[Verdict]):

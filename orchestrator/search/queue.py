@@ -92,11 +92,11 @@ class Chosen:
         wanted = sum(self.is_there(key, self.limit or 0) for key in self._wanted)
         return wanted + len(self.ended.keys() - self._wanted.keys())
 
-    def over(self, key: TrialKey) -> bool:
+    def is_final(self, key: TrialKey) -> bool:
         return self.done or self.ended[key].outcome.status not in STOPPED
 
     def set_aside(self) -> set[TrialKey]:
-        return {key for key in self.ended if not self.over(key)}
+        return {key for key in self.ended if not self.is_final(key)}
 
 
 AnySearch = StudySearch | Chosen

@@ -235,7 +235,7 @@ class Dispatcher:
             out.used += finished.outcome.own_seconds
             if out.left.pop(finished.trial.key, None) is not None:
                 self._end(finished, sees_run=news.sees_run)
-        if news.over or news.failure is not None:
+        if news.done or news.failure is not None:
             del self._out[news.serial]
             left = [*out.left.values()]
             for trial in left:

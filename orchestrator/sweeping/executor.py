@@ -76,7 +76,7 @@ class News:
     """Seconds of a step without stacking, if they were asked for."""
     sees_run: bool = True
     """Whether the pack's machine sees the run's folder, where checkpoints are kept."""
-    over: bool = False
+    done: bool = False
     """Whether all trials of the pack have ended."""
     failure: Failure | None = None
 

@@ -134,7 +134,7 @@ class Local(Executor):
                 began = time.monotonic()
                 if (each := next(self._training)) is not None:
                     news.append(each)
-                    if each.over or each.failure:
+                    if each.done or each.failure:
                         self._training = None
                 # What comes next may take as long again.
                 now = time.monotonic()

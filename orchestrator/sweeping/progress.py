@@ -165,8 +165,8 @@ class Progress:
         """The share of the budgets of all trials of a study that is trained: as in finished studies
         of its workload, or else of any workload, or else estimated from finished trials."""
         trained = [each for each in self.studies.values() if each.steps]
-        over = [each for each in trained if not each.left]
-        known = [each for each in over if each.study.workload == study.workload] or over or trained
+        done = [each for each in trained if not each.left]
+        known = [each for each in done if each.study.workload == study.workload] or done or trained
         whole = sum(each.whole(each.done - each.before) for each in known)
         return min(sum(each.steps for each in known) / whole, 1.0) if whole else 1.0
 

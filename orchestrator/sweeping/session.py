@@ -173,7 +173,7 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
         how.say(doubt)
     keys = [study.key for study in planned.studies]
     if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
-        _put_together(run, keys, how, over=False)
+        _put_together(run, keys, how, finished=False)
     queue, progress = queue_of(run, planned, how.say), Progress(planned.studies)
     for key, search in queue.searches.items():
         progress.follow(key, search)
@@ -185,7 +185,7 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
     if ended.status == "failed" and not progress.done:
         return ended
     if ended.status == "done":
-        _put_together(run, keys, how, over=planned.sweep.branch is None)
+        _put_together(run, keys, how, finished=planned.sweep.branch is None)
     written = _written(ended, planned, how)
     if ended.status == "done" and (written.branches is None or written.branches.is_complete):
         try:
@@ -281,11 +281,11 @@ def _train_missing(
     return replace(ended, status="done" if complete else "interrupted")
 
 
-def _put_together(run: RunFiles, keys: Sequence[StudyKey], how: How, *, over: bool) -> None:
+def _put_together(run: RunFiles, keys: Sequence[StudyKey], how: How, *, finished: bool) -> None:
     """Merges the files of single trials into one per study, which is faster to read. Storage that
     refuses this leaves the files as they are."""
     try:
-        run.in_parallel(partial(run.put_together, over=over), keys)
+        run.in_parallel(partial(run.put_together, finished=finished), keys)
     except OSError as error:
         how.say(
             f"The files of single trials can't be merged and stay as they are. Nothing is lost, "

@@ -82,7 +82,7 @@ class Trackers:
     def hear(self, finished: FinishedTrial, search: AnySearch) -> None:
         """Reports a trial that ended, after the run and the queue have it."""
         key = finished.trial.key
-        if search.over(key):
+        if search.is_final(key):
             self._aside[key.study].discard(key)
             self._tell(finished)
         else:

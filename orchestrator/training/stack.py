@@ -286,8 +286,8 @@ class Stack(Engine):
         rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
         numbers = {name: number for number, name in enumerate(tenant.order)}
         moments: dict[int, dict[str, Tensor]] = {}
-        for place, name in enumerate(self.model.names):
-            tensors = {moment: views[place].clone() for moment, views in rows.items()}
+        for number, name in enumerate(self.model.names):
+            tensors = {moment: views[number].clone() for moment, views in rows.items()}
             if self._rule.counts_steps:
                 tensors["step"] = torch.tensor(float(tenant.step))
             if tensors:

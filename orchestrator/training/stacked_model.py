@@ -70,11 +70,11 @@ class Computation:
         return self._step(inputs)
 
     def metrics(self, inputs: list[Tensor], like: Batch) -> dict[str, Tensor]:
-        places = tuple(place for place, _ in leaves(like))
-        if places not in self._evaluations:
+        structure = tuple(path for path, _ in leaves(like))
+        if structure not in self._evaluations:
             like = mapped(lambda _: None, like)
-            self._evaluations[places] = Taped(lambda given: self._compute_metrics(given, like))
-        values = self._evaluations[places](inputs)
+            self._evaluations[structure] = Taped(lambda given: self._compute_metrics(given, like))
+        values = self._evaluations[structure](inputs)
         return dict(zip(self._metric_names, values, strict=True))
 
     def _compute_gradients(

@@ -168,17 +168,17 @@ class Ahead:
     def rows(self, tenants: Sequence[Tenant | None], count: int) -> list[Tensor]:
         """Returns the rows of the next steps, at most `at_once`, of each slot: (count, slots, ...).
         Empty slots get those of another slot."""
-        places = []
+        rows = []
         for slot, tenant in enumerate(tenants):
             if tenant is None:
-                places.append(-1)
+                rows.append(-1)
                 continue
             held, first = self._held[slot]
             if held is not tenant or not 0 <= tenant.step - first <= self._at_once - count:
                 self._fill(slot, tenant, count)
-            places.append(slot * self._at_once + tenant.step - self._held[slot][1])
-        known = max(places)
-        steps = torch.tensor([known if place < 0 else place for place in places])
+            rows.append(slot * self._at_once + tenant.step - self._held[slot][1])
+        known = max(rows)
+        steps = torch.tensor([known if row < 0 else row for row in rows])
         steps = steps + torch.arange(count)[:, None]
         return [
             table.index_select(0, steps.flatten()).view(*steps.shape, *table.shape[1:])
