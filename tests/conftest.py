@@ -36,9 +36,9 @@ from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
 from orchestrator.training import Ranks, follow, train
-from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
+from orchestrator.training.same_bits import ask_for_same_bits
 
 TINY = {
     "name": "tiny",
@@ -53,7 +53,7 @@ TINY = {
 
 ROOT = Path(__file__).parent.parent
 
-ask_for_alike()
+ask_for_same_bits()
 
 # Ray reads it once, when it is imported, which some tests do before they start it.
 os.environ.setdefault("RAY_AUTH_MODE", "token")

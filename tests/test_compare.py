@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import orchestrator
 from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
 from orchestrator.analysis.pairs import Answers
-from orchestrator.analysis.two_runs import agreement_of, trained_alike, with_holm
+from orchestrator.analysis.two_runs import agreement_of, have_same_measurements, with_holm
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, RunFiles, frontier_of, median_interval
@@ -65,7 +65,7 @@ def test_equal_rows_are_the_same_if_all_measurements_are() -> None:
     assert found.verdict == "same"
     assert {pair.verdict for pair in (*found.studies, *found.curves)} == {"same"}
     assert agreement_in_words(found) == "The frontiers are the same, byte for byte."
-    said = agreement_in_words(compared(curve(), curve(), alike=False))
+    said = agreement_in_words(compared(curve(), curve(), identical=False))
     assert "byte for byte, but 10 of 10 studies measured other values" in said
 
 
@@ -226,11 +226,11 @@ def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_pa
     (winner,) = (row.trial for row in frontier_of(run) if row.key == study.key)
     loser = next(one for one in run.finished(study) if one.trial.index != winner)
     other.write(replace(loser, measurements=loser.measurements[:-1]))
-    assert trained_alike(run, other, study.key)
+    assert have_same_measurements(run, other, study.key)
     last = loser.measurements[-1]
     moved = replace(last, metrics={**last.metrics, "val/loss": last.metrics["val/loss"] + 1e-9})
     other.write(replace(loser, measurements=(*loser.measurements[:-1], moved)))
-    assert not trained_alike(run, other, study.key)
+    assert not have_same_measurements(run, other, study.key)
     assert "byte for byte, but 1 of 4 studies" in asked(run.place, other.place)[1]
 
 

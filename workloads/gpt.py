@@ -44,7 +44,7 @@ class GPT(Text):
             )
 
     @property
-    def growth(self) -> float:
+    def width_ratio(self) -> float:
         """The width in units of the base width."""
         return self.width / (self.base_width or self.width)
 
@@ -54,14 +54,16 @@ class GPT(Text):
     def groups(self, model: nn.Module) -> Sequence[Group]:
         """The factors of Yang et al. (2022, table 8) for Adam, whose decay the rate multiplies."""
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
-        group = Group(parameters=hidden, learning_rate=1 / self.growth, weight_decay=self.growth)
-        return [group] if self.growth != 1 else []
+        group = Group(
+            parameters=hidden, learning_rate=1 / self.width_ratio, weight_decay=self.width_ratio
+        )
+        return [group] if self.width_ratio != 1 else []
 
 
 class Network(nn.Module):
     def __init__(self, of: GPT) -> None:
         super().__init__()
-        self.width, self.growth = of.width, of.growth
+        self.width, self.width_ratio = of.width, of.width_ratio
         self.embedding = nn.Embedding(of.vocabulary, of.width)
         self.blocks = nn.ModuleList(GPTBlock(of.width, of.head_width) for _ in range(of.layers))
         self.norm = nn.RMSNorm(of.width)
@@ -78,7 +80,7 @@ class Network(nn.Module):
         x = functional.rms_norm(self.embedding(tokens), (self.width,))
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return self.head(self.norm(x) / self.growth)  # type: ignore[no-any-return]
+        return self.head(self.norm(x) / self.width_ratio)  # type: ignore[no-any-return]
 
 
 class GPTBlock(nn.Module):

@@ -100,7 +100,7 @@ class Curves:
 
     def examples_within(self, tolerance: float) -> Estimate:
         """The largest batch size whose examples exceed the fewest tested by at most this share."""
-        return told(2 ** self.log_within(tolerance))
+        return estimate_of(2 ** self.log_within(tolerance))
 
     def log_within(self, tolerance: float) -> Floats:
         """log of that batch size, for each curve."""
@@ -128,16 +128,16 @@ class Curves:
     def steps_within(self, tolerance: float) -> Estimate:
         """The first batch size whose steps exceed the fewest tested by at most this share."""
         logs = self._shape_there
-        return told(2 ** -_last_within(logs[:, ::-1], -self.compared_at[::-1], tolerance))
+        return estimate_of(2 ** -_last_within(logs[:, ::-1], -self.compared_at[::-1], tolerance))
 
     @property
     def steps_min(self) -> Estimate:
-        return told(2**self.level)
+        return estimate_of(2**self.level)
 
     @property
     def exponent(self) -> Estimate:
         with np.errstate(divide="ignore"):
-            return told(1 / self.softness)
+            return estimate_of(1 / self.softness)
 
     @property
     def bends_at(self) -> Estimate:
@@ -156,7 +156,7 @@ class Curves:
         return middle, low, high
 
 
-def told(draws: Floats) -> Estimate:
+def estimate_of(draws: Floats) -> Estimate:
     """The median of draws, and their 90 % interval."""
     low, value, high = np.quantile(draws, ENDS, method="inverted_cdf").tolist()
     return Estimate(value=value, low=low, high=high)
@@ -171,8 +171,8 @@ def bend(distance: Floats, softness: Floats) -> Floats:
 
 def starving(share: Floats, beyond: Floats) -> Floats:
     """log of how many times the steps B_min makes it take, at log(B / smallest batch size)."""
-    more: Floats = -np.log2(1 - share * np.exp2(-beyond))
-    return more
+    extra: Floats = -np.log2(1 - share * np.exp2(-beyond))
+    return extra
 
 
 def curves_through(
@@ -271,4 +271,4 @@ def _last_within(logs: Floats, positions: Floats, tolerance: float) -> Floats:
 
 def ratio_of_draws(first: Floats, second: Floats) -> Estimate:
     """The ratio of draws of two curves, which are independent of each other."""
-    return told(first / second[np.random.default_rng(1).permutation(DRAWS)])
+    return estimate_of(first / second[np.random.default_rng(1).permutation(DRAWS)])

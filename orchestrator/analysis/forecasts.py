@@ -99,7 +99,7 @@ def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
         for step, point in zip(course.steps, course.points, strict=True):
             by_step.setdefault(step, []).append(point)
     return [
-        NoisePoint(step=step, trainings=len(points), scale=_told(_mean(points)))
+        NoisePoint(step=step, trainings=len(points), scale=_as_estimate(_mean(points)))
         for step, points in sorted(by_step.items())
         if 2 * len(points) >= len(courses)
     ]
@@ -120,7 +120,7 @@ def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
     from their scatter, or for a single training from its samples."""
     mean = _mean([mean_of(course) for course in courses])
     known = len(courses) > 1 or mean.variance_error
-    return _told(mean) if known else Estimate(value=mean.noise_scale)
+    return _as_estimate(mean) if known else Estimate(value=mean.noise_scale)
 
 
 def _mean(points: Sequence[NoiseEstimate]) -> NoiseEstimate:
@@ -139,7 +139,7 @@ def _mean(points: Sequence[NoiseEstimate]) -> NoiseEstimate:
     )
 
 
-def _told(estimate: NoiseEstimate) -> Estimate:
+def _as_estimate(estimate: NoiseEstimate) -> Estimate:
     low, high = estimate.interval()
     return Estimate(value=estimate.noise_scale, low=low, high=high)
 

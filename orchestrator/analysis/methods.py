@@ -104,9 +104,9 @@ def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
 def _amount(run: RunFiles, studies: Sequence[Study]) -> str:
     keys = [study.key for study in studies]
     trials, repeats = (sum(map(len, run.in_parallel(of.trials, keys))) for of in (run, run.repeats))
-    told = run.provenance()
-    packages = ", ".join(f"{name} {version}" for name, version in told.get("packages", {}).items())
-    commit = f", commit {told['commit']}" if told.get("commit") else ""
-    made = f" It was made with orchestrate-batch-size {told['version']}{commit}" if told else ""
+    facts = run.provenance()
+    packages = ", ".join(f"{name} {version}" for name, version in facts.get("packages", {}).items())
+    commit = f", commit {facts['commit']}" if facts.get("commit") else ""
+    made = f" It was made with orchestrate-batch-size {facts['version']}{commit}" if facts else ""
     made += f", {packages}" if packages else ""
     return f"The run holds {trials:,} trials and {repeats:,} repeats.{made}{'.' if made else ''}"

@@ -25,7 +25,7 @@ from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
 from orchestrator.results import MeanCost
 
-Kind = Literal["trials", "repeats", "batch size"]
+StepKind = Literal["trials", "repeats", "batch size"]
 
 MOST_STEPS = 3
 
@@ -51,7 +51,7 @@ class Effect(OfCurve):
 class Step:
     """An addition to a sweep, with its expected effects and its price."""
 
-    kind: Kind
+    kind: StepKind
     workloads: tuple[str, ...]
     recipes: tuple[str, ...]
     totals: tuple[tuple[int, int], ...]
@@ -104,11 +104,11 @@ def _candidates(
 ) -> Iterator[Step]:
     for names in dict.fromkeys((one.workload, one.recipe) for one in scalings):
         of_recipe = [s for s in studies if (s.workload, s.recipe) == names and not s.batch_schedule]
-        more: list[tuple[Kind, dict[int, int]]] = [
+        enlarged: list[tuple[StepKind, dict[int, int]]] = [
             ("repeats", {s.batch_size: 2 * s.repeats for s in of_recipe if s.repeats}),
             ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not fixed}),
         ]
-        for kind, totals in more:
+        for kind, totals in enlarged:
             if totals:
                 whole = tuple(sorted(totals.items()))
                 yield Step(kind=kind, workloads=names[:1], recipes=names[1:], totals=whole)

@@ -64,7 +64,7 @@ class ScalePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeldOut:
+class ForetoldPoint:
     """A point at the largest scale, predicted by the law of all smaller ones."""
 
     point: ScalePoint
@@ -96,7 +96,7 @@ class Law:
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
     """Scale -> change of the exponent along it, which is no constant if this excludes 0."""
-    held: tuple[HeldOut, ...]
+    held: tuple[ForetoldPoint, ...]
     points: tuple[ScalePoint, ...]
     left_out: tuple[str, ...]
 
@@ -239,14 +239,14 @@ def _bends(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[tuple
             yield name, bent.estimate(-1, 2 * (max(logs) - min(logs)))
 
 
-def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[HeldOut]:
+def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[ForetoldPoint]:
     largest = max(point.at[names[0]] for point in points)
     fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
     for point in points:
         if fit is not None and point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
             holds = predicted.holds(point.value.value)
-            yield HeldOut(point=point, predicted=predicted, holds=holds)
+            yield ForetoldPoint(point=point, predicted=predicted, holds=holds)
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
@@ -337,12 +337,12 @@ def scale_answer(
 
 def scales_of(run: RunFiles) -> dict[str, dict[str, float]]:
     """The place of each workload, by the name of the scale. Empty if the run names no scales."""
-    told: Any = run.sweep().get("scales") or {}
-    places = told.values() if isinstance(told, Mapping) else [None]
-    if not all(isinstance(at, Mapping) and all(map(is_positive, at.values())) for at in places):
+    scales: Any = run.sweep().get("scales") or {}
+    values = scales.values() if isinstance(scales, Mapping) else [None]
+    if not all(isinstance(at, Mapping) and all(map(is_positive, at.values())) for at in values):
         rule = "a mapping of workloads to numbers above 0, by the name of the scale"
-        raise wrong_value(f"`scales` of {run.place}", rule, told)
-    return {name: {scale: float(one) for scale, one in at.items()} for name, at in told.items()}
+        raise wrong_value(f"`scales` of {run.place}", rule, scales)
+    return {name: {scale: float(one) for scale, one in at.items()} for name, at in scales.items()}
 
 
 def _metric_of(run: RunFiles, goals: Sequence[GoalOf]) -> str:
@@ -384,12 +384,12 @@ def laws_of_critical(curves: Sequence[Scaling], scales: Scales) -> Iterator[Law]
             for one in mine
             if not one.critical_by_examples_is
         )
-        told = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
-        quantity = max(told, key=lambda quantity: len(told[quantity]))
-        used = {point.workload for point in told[quantity]}
+        points_of = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
+        quantity = max(points_of, key=lambda quantity: len(points_of[quantity]))
+        used = {point.workload for point in points_of[quantity]}
         why = f"no {quantity} with both ends of its interval"
         left_out = [f"{one.workload} ({why})" for one in mine if one.workload not in used]
-        yield from laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
+        yield from laws_of(f"{quantity} until {goal}", recipe, points_of[quantity], left_out)
 
 
 def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> list[ScalePoint]:

@@ -32,7 +32,7 @@ from orchestrator.analysis.pairs import (
 from orchestrator.analysis.points import Names, has_medians
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import listed
-from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
+from orchestrator.records import BadInput, Study, StudyKey, cut, differences, shown_pair
 from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, to_csv
 from orchestrator.results.tables import is_metric, numbers
 
@@ -65,8 +65,8 @@ class Agreement:
         return [pair for pair in self.studies if pair.verdict == "differ"]
 
 
-def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agreement:
-    """Compares two frontiers. `alike` says of which studies all measurements are equal, too."""
+def agreement_of(a: Answers, b: Answers, identical: Mapping[StudyKey, bool]) -> Agreement:
+    """Compares two frontiers. `identical` says of which studies all measurements are equal, too."""
     frontiers = [to_csv(answers.rows) for answers in (a, b)]
     curves_a, curves_b = a.curves(), b.curves()
     mixed = tuple(
@@ -78,7 +78,7 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
     of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
-        study_pair(side, sides_b[key], alike=alike.get(side.row.key, False))
+        study_pair(side, sides_b[key], identical=identical.get(side.row.key, False))
         for key, side in sides_a.items()
         if key in sides_b
     ]
@@ -215,12 +215,12 @@ def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoR
     studies_a, studies_b = ({study.key: study for study in run.studies()} for run in (a, b))
     shared = [key for key in studies_a if key in studies_b]
     _refuse_other_sweeps(a, b, rows)
-    alike = a.in_parallel(partial(trained_alike, a, b), shared)
+    identical = a.in_parallel(partial(have_same_measurements, a, b), shared)
     of_a, of_b = (
         Answers(rows=own, budgets={key: study.budget_steps for key, study in studies.items()})
         for own, studies in zip(rows, (studies_a, studies_b), strict=True)
     )
-    agreement = agreement_of(of_a, of_b, dict(zip(shared, alike, strict=True)))
+    agreement = agreement_of(of_a, of_b, dict(zip(shared, identical, strict=True)))
     if not agreement.known:
         reasons = "; ".join(dict.fromkeys(pair.reason for pair in agreement.studies))
         raise BadInput(
@@ -241,7 +241,7 @@ def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoR
     )
 
 
-def trained_alike(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
+def have_same_measurements(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
     """Whether the trials and repeats of a study that both runs hold have the same seeds and
     metaparameters, and the same value of each metric wherever both were measured. How far a trial
     was trained that could not win depends on the clock, so one of the two may have gone further,
@@ -306,7 +306,7 @@ def _settings_differ(
     found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
     for key in shared:
         for what, _, *values in differences(a[key], b[key]):
-            found[what].append(told(*values))
+            found[what].append(shown_pair(*values))
     for what, pairs in found.items():
         studies = "one study" if len(pairs) == 1 else f"{len(pairs)} studies"
         of_a, of_b = ([*dict.fromkeys(values)] for values in zip(*pairs, strict=True))

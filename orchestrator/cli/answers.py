@@ -136,13 +136,13 @@ def leaders_table(rows: Sequence[FrontierRow]) -> Table:
             "Goal": row.goal,
             "Recipe": row.recipe,
             "Batch size": batch_sizes_of(row),
-            "Rank": str(rank),
+            "Rank": str(position),
             "Steps": f"{trial.steps:,}",
             "±": f"{trial.resolution:,}",
             "Trial": f"{trial.trial:,}",
         }
         for row in rows
-        for rank, trial in enumerate(row.leaders, start=1)
+        for position, trial in enumerate(row.leaders, start=1)
     ]
     return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
 
@@ -156,8 +156,8 @@ def print_best(rows: Sequence[BestRow]) -> None:
                 f"{row.recipe} at {row.batch_size:,}"
             )
         if row.censored:
-            told = "Trials that ended early could have come to a better value"
-            notes.setdefault(told, []).append(f"{row.recipe} at {row.batch_size:,}")
+            note = "Trials that ended early could have come to a better value"
+            notes.setdefault(note, []).append(f"{row.recipe} at {row.batch_size:,}")
         of_row = {
             "Workload": row.workload,
             "Recipe": row.recipe,

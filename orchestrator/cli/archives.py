@@ -103,8 +103,8 @@ def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> Non
     say("What the columns are taken to mean (--guess prints it for a file, --map takes it):")
     for line in meaning.to_yaml().splitlines():
         say(f"  {line}")
-    told = import_rows(rows, meaning, run)
-    say(f"{told}, now in {run.place}")
+    summary = import_rows(rows, meaning, run)
+    say(f"{summary}, now in {run.place}")
     _tell(run, "things were counted or could not be used", rows.problems)
 
 

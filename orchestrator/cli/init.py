@@ -232,11 +232,11 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
                 raise unknown("placeholder of --program", placeholder, values)
         path = Path(folder)
         reports, output = path / "reports.jsonl", path / "output.txt"
-        told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}
+        variables = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}
         kept = Kept(
             Start(
                 command=[filled(part, values) for part in split(program)],
-                environment=environment(told),
+                environment=environment(variables),
                 cwd=str(Path.cwd()),
                 log=str(output),
                 reports=str(reports),

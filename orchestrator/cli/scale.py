@@ -63,9 +63,9 @@ def scale(
         names = {name for law in found.laws for name in law.exponents}
         raise unknown("place on the scales of the laws", ", ".join(scales), names)
     if as_json:
-        told = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
+        laws_as_json = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
         bests = [asdict(best) for best in found.bests]
-        print_json({"best_batch_sizes": bests, "laws": told, "notes": found.notes})
+        print_json({"best_batch_sizes": bests, "laws": laws_as_json, "notes": found.notes})
         return
     rows = [dict(zip(HEADS, row, strict=True)) for row in rows_of(found.bests)]
     print_table(table_of(rows, shared={"Recipe": "{}"}))

@@ -90,7 +90,7 @@ def _what_helps(
     if (why := why_here(sweep, studies, data_dir)) is None:
         return _engine(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
     say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
-    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raising=False)
+    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raise_errors=False)
 
 
 @contextmanager

@@ -150,13 +150,13 @@ def showing(progress: Progress) -> Iterator[None]:
             yield
         return
 
-    told = 0
+    printed = 0
 
     def print_line(_: threading.Event | None = None) -> None:
-        nonlocal told
-        for line in (*progress.notes[told:], _line(progress)):
+        nonlocal printed
+        for line in (*progress.notes[printed:], _line(progress)):
             print(printable(line), file=sys.stderr, flush=True)
-        told = len(progress.notes)
+        printed = len(progress.notes)
 
     try:
         with repeating(print_line, PLAIN_INTERVAL_SECONDS):

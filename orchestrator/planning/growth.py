@@ -29,7 +29,7 @@ from orchestrator.records import (
     StudyKey,
     cut,
     differences,
-    told,
+    shown_pair,
     widened_to,
 )
 from orchestrator.records.lr_schedules import tied_to_horizon
@@ -102,7 +102,7 @@ def _refused(old: Study | Sweep, new: Study | Sweep) -> Iterator[str]:
 
 
 def _changed(key: str, old: Any, new: Any) -> str:
-    before, after = (cut(str(value)) for value in told(old, new))
+    before, after = (cut(str(value)) for value in shown_pair(old, new))
     return f"{key}: {before} in the run, {after} in the sweep"
 
 

@@ -249,9 +249,9 @@ def _speed(run: RunFiles, study: Study) -> Speed | None:
         evaluated += len(curve)
         # The trial may have diverged early, at a learning rate that is too high.
         last = curve[-1]
-        warm = next(each for each in curve if 4 * each["step"] >= last["step"])
-        if last["step"] > warm["step"]:
-            paces.append((last["seconds"] - warm["seconds"]) / (last["step"] - warm["step"]))
+        first = next(each for each in curve if 4 * each["step"] >= last["step"])
+        if last["step"] > first["step"]:
+            paces.append((last["seconds"] - first["seconds"]) / (last["step"] - first["step"]))
     if not paces:
         return None
     return Speed(

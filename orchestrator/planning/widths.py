@@ -14,7 +14,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import RunFiles
 from orchestrator.training import one_thread
-from orchestrator.training.stackable import Costs, Kind, best_width, why_not
+from orchestrator.training.stackable import Costs, DeviceKind, best_width, why_not
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Width(NamedTuple):
 def widths_of(
     studies: Iterable[Study],
     resources: Resources,
-    kind: Kind,
+    kind: DeviceKind,
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
 ) -> dict[StudyKey, Width]:

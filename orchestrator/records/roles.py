@@ -59,7 +59,7 @@ def differences(
         yield from differences(one, other, f"{at}.{key}" if at else str(key), own or role)
 
 
-def told(a: Any, b: Any) -> tuple[Any, Any]:
+def shown_pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Two values of a setting as numbers and texts. Of two tuples, the first items that differ."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         a, b = next((one, other) for one, other in zip_longest(a, b) if one != other)

@@ -24,13 +24,13 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
         data, _, model = path.rpartition("/")
         parts[name] = data, model, options
     for position, by in ((1, "model"), (0, "data set"), (2, "version")):
-        alike: dict[tuple[str, ...], dict[str, str]] = {}
+        by_shared: dict[tuple[str, ...], dict[str, str]] = {}
         for name, part in parts.items():
             shared = tuple(text for n, text in enumerate(part) if n != position)
-            alike.setdefault(shared, {})[name] = part[position] or "all of it"
+            by_shared.setdefault(shared, {})[name] = part[position] or "all of it"
         found += [
             (by, ", ".join(filter(None, shared)), labels)
-            for shared, labels in alike.items()
+            for shared, labels in by_shared.items()
             if len(labels) > 1
         ]
     return found

@@ -43,8 +43,8 @@ def _folded(folded: Fold, prefix: str, panel: Panel, show: Show) -> str:
 
 
 FOLDS = (
-    Fold("numbers", "Numbers", numbers.found, (numbers.numbers,)),
-    Fold("cost", "Cost and devices", cost.found, (cost.costs, cost.recommended)),
+    Fold("numbers", "Numbers", numbers.finding, (numbers.numbers,)),
+    Fold("cost", "Cost and devices", cost.finding, (cost.costs, cost.recommended)),
     Fold(
         "enough",
         "Errors, and whether there were enough trials",
@@ -55,11 +55,11 @@ FOLDS = (
     Fold(
         "metaparameters",
         "Metaparameters",
-        metaparameters.found,
+        metaparameters.finding,
         (metaparameters.best_values, metaparameters.options),
     ),
-    Fold("trials", "All trials", trials.found, (trials.all_tried, trials.table_of_trials)),
-    Fold("training", "How the winners train", training.found, (training.training_curves,)),
+    Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
+    Fold("training", "How the winners train", training.finding, (training.training_curves,)),
     Fold(
         "noise",
         "Noise scale and forecasts",
@@ -69,7 +69,7 @@ FOLDS = (
     Fold(
         "quality",
         "Quality",
-        quality.found,
+        quality.finding,
         (quality.best_values_within, quality.generalisation, quality.large_batches),
     ),
 )

@@ -115,7 +115,7 @@ def _sizes(large: Largeness) -> str:
     )
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     if isinstance(panel.largeness, Largeness):
         return _sizes(panel.largeness).rstrip(".")
     if panel.gaps:

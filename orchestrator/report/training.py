@@ -102,7 +102,7 @@ def _of_cooldowns(trained: Sequence[float]) -> str:
     )
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     return f"{panel.goal.metric} along the trainings"
 
 

@@ -189,7 +189,7 @@ def _counts(tried: Tried, listed: Listed) -> str:
     return f"Trials that reached the goal, by batch size: {', '.join(parts)}.{more * tried.cut}"
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     total = sum(one.total for one in panel.listed.values())
     those = sum(one.reached for one in panel.listed.values())
     return f"{those:,} of {total:,} reached the goal" if total else "By their metaparameters"

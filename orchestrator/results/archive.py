@@ -64,8 +64,8 @@ class Problem:
 
     @classmethod
     def at(cls, path: str | Path, source: Path, reason: str) -> Problem:
-        told = escaped(cut(reason, MOST_LETTERS))
-        return cls(path=escaped(os.path.relpath(path, source)), reason=told)
+        shortened = escaped(cut(reason, MOST_LETTERS))
+        return cls(path=escaped(os.path.relpath(path, source)), reason=shortened)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"

@@ -86,7 +86,7 @@ def _alike(
 ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
     """Yields each first line with the remaining content of files that begin with it, at most
     MOST_BYTES_TOGETHER at a time. Adds the reasons why files can't be read to `flaws`."""
-    alike: dict[bytes, list[tuple[int, bytes]]] = {}
+    by_header: dict[bytes, list[tuple[int, bytes]]] = {}
     held = 0
     for index, path in files.items():
         try:
@@ -95,12 +95,12 @@ def _alike(
             flaws[index] = reason_of(error)
             continue
         header, _, body = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
-        alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
+        by_header.setdefault(header.rstrip(b"\r"), []).append((index, body))
         held += len(content)
         if held > MOST_BYTES_TOGETHER:
-            yield from alike.items()
-            alike, held = {}, 0
-    yield from alike.items()
+            yield from by_header.items()
+            by_header, held = {}, 0
+    yield from by_header.items()
 
 
 def content_of(path: str, most_bytes: int) -> bytes:

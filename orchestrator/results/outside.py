@@ -103,8 +103,8 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
         )
         if not studies:
             raise _useless(rows, "run")
-        told = {"mapping": meaning.document(), "scales": runs.scales}
-        complete(run, rows.name, studies, rows.problems, **told)
+        origin = {"mapping": meaning.document(), "scales": runs.scales}
+        complete(run, rows.name, studies, rows.problems, **origin)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
@@ -163,8 +163,8 @@ class _Runs:
         values = {name: self._of_runs(name) for name in named}
         for name, firsts in values.items():
             lasts = self._of_runs(name, last=True)
-            told = f"runs in which {name!r} changes, whose first value counts"
-            self.counted[told] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
+            problem = f"runs in which {name!r} changes, whose first value counts"
+            self.counted[problem] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
         found: list[_Training | None] = []
         for number, word in enumerate(self._of_runs(meaning.status, last=True)):
             of = {name: column[number] for name, column in values.items()}
@@ -221,8 +221,8 @@ class _Runs:
         measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
         used = measured & ~np.isnan(size)[run]
         right = (amount >= 0) & (amount <= MANY) & (amount == np.floor(amount))
-        told = f"rows whose step is no whole number from 0 to {MANY:,}"
-        self.counted[told] += int(np.sum(used & ~right))
+        problem = f"rows whose step is no whole number from 0 to {MANY:,}"
+        self.counted[problem] += int(np.sum(used & ~right))
         used &= right
         if meaning.seconds:
             columns["seconds"] = self._number(meaning.seconds)
@@ -268,8 +268,8 @@ class _Runs:
             point = found.setdefault(training.key, {}).setdefault(name, {})
             seed = training.seed if self.meaning.seed else training.number
             if seed in point:
-                told = "runs with the point and the seed of another, of which the longest counts"
-                self.counted[told] += 1
+                problem = "runs with the point and the seed of another, of which the longest counts"
+                self.counted[problem] += 1
             if seed not in point or self.steps(training)[-1] > self.steps(point[seed])[-1]:
                 point[seed] = training
         return found

@@ -83,16 +83,16 @@ def repeats_of(
         return None
     rows = run.trials(study.key)
     params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
-    told = repeats_from([*draws_of.values()], trial, params)
+    repeats = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
-    told = replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
+    repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
     held = None if goal.holds or last is not None else _held(run, study, goal, trial, draws_of)
     if held is None:
-        return told
+        return repeats
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
     # How the other points scatter is known from the first passage alone.
-    of_held = replace(repeats_from([*held.values()], trial, params), medians=told.medians)
-    return replace(told, lost=lost, held=of_held)
+    of_held = replace(repeats_from([*held.values()], trial, params), medians=repeats.medians)
+    return replace(repeats, lost=lost, held=of_held)
 
 
 def _held(

@@ -57,9 +57,9 @@ def in_this_process(
     data_dir: Path | None,
     asked_to_end: Callable[[], bool] = lambda: False,
     *,
-    raising: bool = True,
+    raise_errors: bool = True,
 ) -> Iterator[Executor]:
-    """An executor that trains in this process, on one thread of the CPU. With `raising`, an
+    """An executor that trains in this process, on one thread of the CPU. With `raise_errors`, an
     exception in the code of a workload is passed on, for example to a debugger. Otherwise, the
     trial is tried again and at last recorded as failed, as on a cluster."""
     if several := [
@@ -91,7 +91,7 @@ def in_this_process(
         run.log() as log,
         logging_to(log),
         one_thread(),
-        closing(Local(tasks, asked_to_end, raising=raising)) as executor,
+        closing(Local(tasks, asked_to_end, raise_errors=raise_errors)) as executor,
     ):
         yield executor
 
@@ -102,9 +102,9 @@ class Local(Executor):
         tasks: Tasks,
         asked_to_end: Callable[[], bool] = lambda: False,
         *,
-        raising: bool = True,
+        raise_errors: bool = True,
     ) -> None:
-        self._asked_to_end, self._raising = asked_to_end, raising
+        self._asked_to_end, self._raise_errors = asked_to_end, raise_errors
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._ranks = Ranks()
@@ -158,7 +158,7 @@ class Local(Executor):
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
         except (Exception, SystemExit) as error:
-            if pack.width == 1 and self._raising:
+            if pack.width == 1 and self._raise_errors:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
             text = last_lines("".join(traceback.format_exception(error)))

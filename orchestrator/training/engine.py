@@ -15,7 +15,7 @@ from orchestrator.training.evaluation import Evaluator, Values
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.tenant import Tenant
+from orchestrator.training.stacked_trial import StackedTrial
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Split, Workload, prepare
 
@@ -77,7 +77,7 @@ class Engine(ABC):
         self.put(slot, trial, state)
 
     @abstractmethod
-    def at(self, slot: int) -> Trainer | Tenant:
+    def at(self, slot: int) -> Trainer | StackedTrial:
         """Returns the trial in the slot, with its step, and its seconds of training and
         evaluation."""
 

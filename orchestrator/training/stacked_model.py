@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from orchestrator.training.batch_losses import Weighted
 from orchestrator.training.layout import Layout
+from orchestrator.training.rules import Numbers
 from orchestrator.training.tape import Taped
 from orchestrator.workloads import Batch, Workload, mapped
 from orchestrator.workloads.base import cross_entropies
@@ -27,9 +28,6 @@ from orchestrator.workloads.ghost_batch_norm import (
     ghost_norms,
 )
 from orchestrator.workloads.trees import leaves
-
-Numbers = Mapping[str, Tensor]
-
 
 CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.default}
 
