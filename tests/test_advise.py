@@ -18,12 +18,7 @@ from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
 from orchestrator.cli import app
-from orchestrator.cli.advising import (
-    advised_for,
-    smaller_sizes,
-    with_batch_sizes,
-    with_more_of,
-)
+from orchestrator.cli.advising import add_smaller, advised_for, with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
@@ -37,12 +32,7 @@ from orchestrator.records import (
     StudyKey,
     Trial,
 )
-from orchestrator.results import (
-    MeanCost,
-    RunFiles,
-    frontier_of,
-    parse_goals,
-)
+from orchestrator.results import MeanCost, RunFiles, frontier_of, parse_goals
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 
@@ -165,10 +155,10 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
     run = RunFiles(tmp_path / "run")
     run.create({}, studies, {})
-    (said,) = smaller_sizes(run, [late], studies)
+    (said,) = add_smaller(run, [late], studies)
     assert "Batch sizes below 64 may take fewer examples" in said
     assert "--set 'batch_sizes=[32, 64, 128, 256, 512, 1024]'" in said
-    assert [*smaller_sizes(run, [known()], STUDIES)] == []
+    assert [*add_smaller(run, [known()], STUDIES)] == []
 
 
 def test_a_curve_that_is_known_needs_nothing() -> None:

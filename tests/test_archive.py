@@ -28,13 +28,7 @@ from orchestrator.records import (
     Range,
     Study,
 )
-from orchestrator.results import (
-    RunFiles,
-    Within,
-    best_of,
-    frontier_of,
-    to_csv,
-)
+from orchestrator.results import RunFiles, Within, best_of, frontier_of, to_csv
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 
@@ -306,9 +300,7 @@ def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
     export_archive(RunFiles(tmp_path / "run"), tmp_path / "out")
     import_archive(tmp_path / "out", RunFiles(tmp_path / "again"))
     goals = [Goal.parse("val/error < 0.2"), Goal.parse("val/precision > 0.1")]
-    first, again = (
-        to_csv(frontier_of(RunFiles(tmp_path / name), goals)) for name in ("run", "again")
-    )
+    first, again = (to_csv(frontier_of(RunFiles(tmp_path / n), goals)) for n in ("run", "again"))
     assert first == again
     for path in source.glob("**/metadata.json"):
         theirs, ours = (

@@ -32,7 +32,7 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.results import RunFiles
-from orchestrator.search import Branching, TrunkPoint
+from orchestrator.search import Branching, Fork
 from orchestrator.training import Ranks, States, Task, train_pack
 
 TRUNK: dict[str, Any] = {
@@ -207,15 +207,13 @@ def test_what_may_be_asked_of_branches_later(
 class ByRate:
     """A judge that prefers the second learning rate and is satisfied by the second length."""
 
-    def chosen(
-        self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]
-    ) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         return {study.batch_size: 1 for study in point.studies}
 
     def settled(self, verdicts: Sequence[int]) -> bool:
         return len(verdicts) == 2
 
-    def verdict(self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]) -> int:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> int:
         return length
 
 
@@ -377,13 +375,11 @@ class ByLength(ByRate):
     """A judge whose best learning rate changes with the length: first the second, then the one
     above it, which is tried from then on."""
 
-    def chosen(
-        self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]
-    ) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         above = point.asked[0] + LOWER
         return {study.batch_size: 1 if length == 512 else above for study in point.studies}
 
-    def verdict(self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]) -> int:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> int:
         best = self.chosen(point, length, ended)
         for study in point.studies:
             judges = {

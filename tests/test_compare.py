@@ -261,9 +261,8 @@ def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> 
 def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) -> None:
     tiny = {**NOISY, "workloads": ["noisy_quadratic?d=5"], "search": {"trials": 1}, "repeats": 0}
     orchestrator.sweep(tiny, out=tmp_path / "other", ray=False, quiet=True)
-    RunFiles(tmp_path / "new").create(
-        RunFiles(runs / "a").sweep(), RunFiles(runs / "a").studies(), provenance={}
-    )
+    a = RunFiles(runs / "a")
+    RunFiles(tmp_path / "new").create(a.sweep(), a.studies(), provenance={})
     for b, code in {
         runs / "a": "given-twice",
         tmp_path: "not-a-run",

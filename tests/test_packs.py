@@ -138,9 +138,8 @@ def test_searches_take_the_course_that_they_take_one_trial_after_another(
     command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"), *alone)
     truth = tmp_path / "truth/frontier.csv"
     assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
-    widths = {
-        key.recipe: RunFiles(run).trials(key)["width"].to_pylist() for key in RunFiles(run).widths()
-    }
+    files = RunFiles(run)
+    widths = {key.recipe: files.trials(key)["width"].to_pylist() for key in files.widths()}
     assert len(widths["learns"]) == 12
     assert len(widths["widens"]) > 8
     assert max(widths["learns"] + widths["widens"]) > 1

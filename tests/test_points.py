@@ -12,13 +12,7 @@ from test_report import ROW, ROWS, UNREACHED
 
 from orchestrator.analysis import advice, costs, points_of, scalings, sentence
 from orchestrator.analysis.words import steps_of
-from orchestrator.records import (
-    EvaluationGrid,
-    Goal,
-    Range,
-    Status,
-    Study,
-)
+from orchestrator.records import EvaluationGrid, Goal, Range, Status, Study
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.results import FrontierRow, RunFiles, frontier_of, to_csv

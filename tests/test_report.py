@@ -17,20 +17,12 @@ from conftest import assert_refused, make_trial, orchestrate, refused, train_all
 from plotly.subplots import make_subplots
 from test_frontier import write_run
 
-from orchestrator.analysis import Largeness, OptionPoint, RelativeQuality, devices_of
+from orchestrator.analysis import Largeness, OptionPoint, Quality, devices_of
 from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import (
-    FinishedTrial,
-    Goal,
-    Measurement,
-    Outcome,
-    Range,
-    Status,
-    Trial,
-)
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Range, Status, Trial
 from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
@@ -40,14 +32,7 @@ from orchestrator.report.page import settings_of, write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.style import Drawing
 from orchestrator.report.trials import outcomes, tried_of
-from orchestrator.results import (
-    BestRow,
-    FrontierRow,
-    RunFiles,
-    StepTime,
-    column_of,
-    frontier_of,
-)
+from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 from orchestrator.results.provenance import provenance
@@ -110,10 +95,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
         for option in (0.1, name) for size in (1, 2)
     ]  # fmt: skip
-    held = [
-        RelativeQuality(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0)
-        for b in (1, 2)
-    ]
+    held = [Quality(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
     large = Largeness(
         recipe=name, batch_size=1, examples=60, accuracy=0.9, held=tuple(held), large_from=2,
         huge_from=None, full=2,

@@ -44,7 +44,7 @@ class GPT(Text):
             )
 
     @property
-    def width_ratio(self) -> float:
+    def widening(self) -> float:
         """The width in units of the base width."""
         return self.width / (self.base_width or self.width)
 
@@ -55,15 +55,15 @@ class GPT(Text):
         """The factors of Yang et al. (2022, table 8) for Adam, whose decay the rate multiplies."""
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
         group = Group(
-            parameters=hidden, learning_rate=1 / self.width_ratio, weight_decay=self.width_ratio
+            parameters=hidden, learning_rate=1 / self.widening, weight_decay=self.widening
         )
-        return [group] if self.width_ratio != 1 else []
+        return [group] if self.widening != 1 else []
 
 
 class Network(nn.Module):
     def __init__(self, of: GPT) -> None:
         super().__init__()
-        self.width, self.width_ratio = of.width, of.width_ratio
+        self.width, self.widening = of.width, of.widening
         self.embedding = nn.Embedding(of.vocabulary, of.width)
         self.blocks = nn.ModuleList(GPTBlock(of.width, of.head_width) for _ in range(of.layers))
         self.norm = nn.RMSNorm(of.width)
@@ -80,7 +80,7 @@ class Network(nn.Module):
         x = functional.rms_norm(self.embedding(tokens), (self.width,))
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return self.head(self.norm(x) / self.width_ratio)  # type: ignore[no-any-return]
+        return self.head(self.norm(x) / self.widening)  # type: ignore[no-any-return]
 
 
 class GPTBlock(nn.Module):

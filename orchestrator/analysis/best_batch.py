@@ -26,13 +26,7 @@ from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import RunFiles, Within
 from orchestrator.results.best import reaches, sign_of
-from orchestrator.results.counting import (
-    Counted,
-    at_ends,
-    columns,
-    has_finished,
-    lowest_of_each,
-)
+from orchestrator.results.counting import Counted, at_ends, columns, has_finished, lowest_of_each
 from orchestrator.results.frontier import refuse_unmeasured
 from orchestrator.results.store import refuse_branches, refuse_compact
 from orchestrator.results.tables import numbers

@@ -75,18 +75,14 @@ class Step:
 
 
 def next_steps(
-    scalings: Sequence[Scaling],
-    studies: Sequence[Study],
-    taken: Sequence[MeanCost],
-    *,
-    fixed: bool,
+    scalings: Sequence[Scaling], studies: Sequence[Study], paid: Sequence[MeanCost], *, fixed: bool
 ) -> list[Step]:
     """At most three additions, the one that narrows most for its price first, given what trainings
-    have `taken`. If the points are `fixed`, no trials can be added."""
+    have `paid`. If the points are `fixed`, no trials can be added."""
     known = [one for one in scalings if one.curves is not None]
     widths = [_width(one, None) for one in known]
     steps = [
-        with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, taken)
+        with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
         for step in _candidates(known, studies, fixed=fixed)
     ]
     enough = 1 - WORTH

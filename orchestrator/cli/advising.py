@@ -56,13 +56,11 @@ def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Sugge
     widened = any("was widened to" in text for row in rows for text in row.warnings)
     listed = any(s.is_one_point or s.search.algorithm in LISTED_POINTS for s in studies)
     steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened or listed)
-    remarks = [*_remarks(run, rows, found, steps), *smaller_sizes(run, found, studies)]
-    return [_suggestion(run, sweep, studies, step) for step in steps], remarks
+    remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
+    return [_advice(run, sweep, studies, step) for step in steps], remarks
 
 
-def _suggestion(
-    run: RunFiles, sweep: Sweep | None, studies: Sequence[Study], step: Step
-) -> Suggestion:
+def _advice(run: RunFiles, sweep: Sweep | None, studies: Sequence[Study], step: Step) -> Suggestion:
     price = sweep and sweep.report.price_per_device_hour
     change = None
     if sweep is not None:
@@ -122,9 +120,7 @@ def _remarks(
         )
 
 
-def smaller_sizes(
-    run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]
-) -> Iterator[str]:
+def add_smaller(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
     """Says which curves are bounded only until a smaller batch size is tested. That changes what
     their number is about, so it is no step that narrows it."""
     bounded = [f"{one.workload}, {one.recipe}" for one in found if one.critical_by_examples_is]

@@ -8,14 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import (
-    DONE,
-    FAILED,
-    GOAL_UNREACHED,
-    INTERRUPTED,
-    TO_GO_ON,
-    print_json,
-)
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, TO_GO_ON, print_json
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput, Study

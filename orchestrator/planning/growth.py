@@ -59,7 +59,7 @@ def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
         more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
         problems.append(problem if keys == both else f"{keys[0]}{more}: {problem}")
     problems += [f"{key}: in the run, but not in this sweep" for key in old if key not in new]
-    problems = problems or _out_of_reach(run, old, new)
+    problems = problems or _unreached(run, old, new)
     if problems:
         raise BadInput(
             f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
@@ -131,9 +131,7 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
 
 
-def _out_of_reach(
-    run: RunFiles, old: dict[StudyKey, Study], new: dict[StudyKey, Study]
-) -> list[str]:
+def _unreached(run: RunFiles, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
     """Sentences on goals for which trials that stopped early give no answer."""
     asked = [goal for key in old for goal in new[key].goals if goal not in old[key].goals]
     return [

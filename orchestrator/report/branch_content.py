@@ -31,7 +31,7 @@ from orchestrator.report.style import (
 )
 from orchestrator.results import RunFiles
 from orchestrator.results.noise_courses import courses_of
-from orchestrator.search import Branching, TrunkPoint
+from orchestrator.search import Branching, Fork
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep  # slow to load, and not needed for other pages
@@ -130,9 +130,7 @@ class BranchContent:
             for curve in self._curves_of(verdict, points[verdict.at_examples], judge)
         ]
 
-    def _curves_of(
-        self, verdict: Verdict, point: TrunkPoint, judge: BranchJudge
-    ) -> list[BranchCurve]:
+    def _curves_of(self, verdict: Verdict, point: Fork, judge: BranchJudge) -> list[BranchCurve]:
         found = [*judge.branches(point, verdict.length, self.queue.ended(point.studies))]
         curves = []
         for cost in verdict.costs:

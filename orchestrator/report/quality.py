@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Largeness, RelativeQuality
+from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Largeness, Quality
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead
@@ -154,7 +154,7 @@ def _describe(row: BestRow) -> str:
     return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
 
 
-def _accuracy_held(held: Sequence[RelativeQuality], recipes: Sequence[str]) -> Drawing:
+def _accuracy_held(held: Sequence[Quality], recipes: Sequence[str]) -> Drawing:
     figure = Drawing()
     ordered = sorted(held, key=lambda one: one.batch_size)
     sizes = [one.batch_size for one in ordered]

@@ -75,8 +75,7 @@ def read_mapping(document: Mapping[str, Any], columns: Collection[str]) -> dict[
         first = error.errors(include_url=False, include_context=False)[0]
         key = ".".join(map(str, first["loc"]))
         raise BadInput(
-            f"`{key}` of a mapping is {shown(first['input'])}. {first['msg']}.",
-            code="wrong-value",
+            f"`{key}` of a mapping is {shown(first['input'])}. {first['msg']}.", code="wrong-value"
         ) from None
     found = {key: getattr(meaning, key) for key in document}
     for key, value in found.items():

@@ -1,7 +1,7 @@
 """Decides which points of a search space are trained, in which order, and which trials can no
 longer win. All of it is a pure function of the sweep and of the results of its trials."""
 
-from orchestrator.search.branching import Branching, TrunkPoint
+from orchestrator.search.branching import Branching, Fork
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,

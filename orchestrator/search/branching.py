@@ -25,7 +25,7 @@ from orchestrator.search.race import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrunkPoint:
+class Fork:
     """A point of a trunk, with a study for each batch size of the branches that begin there."""
 
     at_examples: int
@@ -75,15 +75,13 @@ Verdict = TypeVar("Verdict")
 class Judge(Protocol[Verdict]):
     """Evaluates the branches of a point up to a length in examples."""
 
-    def chosen(
-        self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]
-    ) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the best learning rate, from the seeds that choose."""
 
     def settled(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether longer branches would give the same verdict as the last of these."""
 
-    def verdict(self, point: TrunkPoint, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
         """The verdict from branches of that length."""
 
 
@@ -91,7 +89,7 @@ class Judge(Protocol[Verdict]):
 class _Progress(Generic[Verdict]):
     """The progress of the branches of one point."""
 
-    point: TrunkPoint
+    point: Fork
     done: bool = False
     verdicts: list[Verdict] = field(default_factory=list)
     """The verdicts from branches of each length that was trained in full, by the learning rates
@@ -127,7 +125,7 @@ class Branching(Queue, Generic[Verdict]):
     """The queue of a trunk and then its branches, those of all points side by side."""
 
     def __init__(
-        self, trunk: Trial, points: Sequence[TrunkPoint], judge: Judge[Verdict], seed: int
+        self, trunk: Trial, points: Sequence[Fork], judge: Judge[Verdict], seed: int
     ) -> None:
         self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]
@@ -139,7 +137,7 @@ class Branching(Queue, Generic[Verdict]):
         self._unfinished = [*self.searches.values()]
 
     @property
-    def points(self) -> list[TrunkPoint]:
+    def points(self) -> list[Fork]:
         return [progress.point for progress in self._points]
 
     def load(self, finished: FinishedTrial) -> None:
@@ -260,7 +258,7 @@ class Branching(Queue, Generic[Verdict]):
             if progress.point.rate_of(finished.trial) in progress.rates[finished.trial.study.key]
         ]
 
-    def _want(self, point: TrunkPoint, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
+    def _want(self, point: Fork, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
         """Whether all of these trials have that length. If not, asks for them. Raises `BadInput` if
         some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}

@@ -124,20 +124,15 @@ def resume(run: RunFiles, how: How) -> Ended:
 
 
 def dispatcher_of(
-    run: RunFiles,
-    queue: Queue,
-    sweep: Sweep,
-    executor: Executor,
-    progress: Progress,
-    **options: Any,
+    run: RunFiles, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **rest: Any
 ) -> Dispatcher:
-    """The dispatcher that trains what `queue` asks for. `options` are those of `Dispatcher`."""
+    """The dispatcher that trains what `queue` asks for. `rest` are those of `Dispatcher`."""
     from orchestrator.planning.widths import decide
     from orchestrator.sweeping.dispatch import Dispatcher
 
     studies = [search.study for search in queue.searches.values()]
     widths = decide(run, studies, executor.resources, executor.data_dir)
-    return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **options)
+    return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **rest)
 
 
 def _refuse_imported(run: RunFiles) -> None:
