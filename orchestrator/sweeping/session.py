@@ -126,7 +126,7 @@ def resume(run: RunFiles, how: How) -> Ended:
 def dispatcher_of(
     run: RunFiles, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **rest: Any
 ) -> Dispatcher:
-    """The dispatcher that trains what `queue` asks for. `rest` are those of `Dispatcher`."""
+    """The dispatcher that trains what `queue` asks for. `rest` are options of `Dispatcher`."""
     from orchestrator.planning.widths import decide
     from orchestrator.sweeping.dispatch import Dispatcher
 
