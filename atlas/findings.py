@@ -25,7 +25,7 @@ from rules import Answer, Claim
 
 from orchestrator.analysis import Scaling
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.results import Run as Files
+from orchestrator.results import RunFiles
 
 DOCS = Path(__file__).parent.parent / "docs"
 POWER = Path(__file__).parent / "power.json"
@@ -136,7 +136,7 @@ def measured_of(claim: Claim) -> Measured:
 
 def is_registered(group: str) -> bool:
     """Whether the run is the one that the rules were made for: the pilot had other seeds."""
-    return int(Files.open(RUNS / f"{group}.zip").sweep()["seed"]) == SEEDS.get(group, 2)
+    return int(RunFiles.open(RUNS / f"{group}.zip").sweep()["seed"]) == SEEDS.get(group, 2)
 
 
 TOLD = 10

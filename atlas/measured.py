@@ -21,11 +21,10 @@ import orchestrator
 from orchestrator.analysis import Estimate, Scaling, points_of, scalings, tuned
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.forecasts import Comparison
-from orchestrator.analysis.points import Point, trained_points
+from orchestrator.analysis.points import CurvePoint, trained_points
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import Study
-from orchestrator.results import FrontierRow
-from orchestrator.results import Run as Files
+from orchestrator.results import FrontierRow, RunFiles
 
 HERE = Path(__file__).parent
 RUNS = HERE / "runs"
@@ -160,8 +159,8 @@ class World:
         run, study = self._of_quality(batch_size)
         return float(np.min(run.measurements(study.key, {"val/error"})["val/error"].to_numpy()))
 
-    def _of_quality(self, batch_size: int | None) -> tuple[Files, Study]:
-        run = Files.open(opened("quality").path)
+    def _of_quality(self, batch_size: int | None) -> tuple[RunFiles, Study]:
+        run = RunFiles.open(opened("quality").path)
         by_size = {study.batch_size: study for study in run.studies()}
         return run, by_size[max(by_size) if batch_size is None else batch_size]
 
@@ -184,7 +183,7 @@ def instead(other: World) -> Iterator[None]:
         _worlds.pop()
 
 
-def _is_known(point: Point) -> bool:
+def _is_known(point: CurvePoint) -> bool:
     """Whether a median has an interval, so that it does not hang on those that never reached it."""
     again = point.again
     return point.row.finished and (again is None or math.isfinite(again.high or math.inf))
@@ -262,7 +261,7 @@ def forecasts_of(workload: str) -> tuple[Comparison, ...]:
     return tuple(opened(GROUPS[workload]).forecasts(MIDDLE[workload]))
 
 
-def points_by(group: str) -> dict[tuple[str, int], Point | None]:
+def points_by(group: str) -> dict[tuple[str, int], CurvePoint | None]:
     """Maps (recipe, batch size) to the point of each study, which is None if it has no answer."""
     rows = frontier_of(group)
     points = {(point.recipe, point.batch_size): point for point in points_of(rows)}

@@ -30,7 +30,7 @@ from command_line import parser_with_smoke, print_result
 from numpy.typing import NDArray
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.archive import IMPORTED_TRIALS
 from orchestrator.results.archive_documents import STATUS_IN
 
@@ -165,7 +165,7 @@ def _points(chance: np.random.Generator, count: int) -> list[str]:
 
 def _write(path: Path, plant: Planted) -> int:
     trials, measurements = make(plant)
-    Run(path).write_study(plant.study.key, trials, measurements)
+    RunFiles(path).write_study(plant.study.key, trials, measurements)
     return len(measurements)
 
 
@@ -173,7 +173,7 @@ def write_archive(path: Path, plants: Sequence[Planted]) -> int:
     """Makes the run; returns the number of its measurements."""
     with ProcessPoolExecutor() as pool:
         rows = sum(pool.map(_write, itertools.repeat(path), plants))
-    Run(path).create(
+    RunFiles(path).create(
         {"name": "synthetic archive", "imported": True}, [plant.study for plant in plants], {}
     )
     return rows

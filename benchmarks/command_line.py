@@ -31,9 +31,9 @@ from unittest import mock
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
-Training = Callable[["Run", "Sweep", Sequence["Study"]], bool]
+Training = Callable[["RunFiles", "Sweep", Sequence["Study"]], bool]
 
 
 def parser_with_smoke(description: str) -> argparse.ArgumentParser:
@@ -112,7 +112,7 @@ def training(*, smoke: bool) -> Iterator[Training]:
         yield partial(train_apart, cluster=cluster)
 
 
-def _in_this_process(run: Run, sweep: Sweep, studies: Sequence[Study]) -> bool:
+def _in_this_process(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> bool:
     from orchestrator.search import Director
     from orchestrator.sweeping.local import in_this_process
     from orchestrator.sweeping.progress import Progress

@@ -22,7 +22,7 @@ from typing import Any
 from command_line import parser_with_smoke, print_result
 
 import orchestrator
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 POINTS, SMOKE_POINTS = 16, 2
 MOST_TIMES = 16
@@ -81,7 +81,7 @@ def searched(
     orchestrator.sweep(
         {k: v for k, v in made.items() if v}, out=out, data_dir=data_dir, ray=False, quiet=True
     )
-    run = Run.open(str(out))
+    run = RunFiles.open(str(out))
     trained = sum(
         study.examples(steps)
         for study in run.studies()

@@ -38,7 +38,7 @@ from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader
-from orchestrator.results.repeats import Repeats, median_interval
+from orchestrator.results.repeats import WinnerRepeats, median_interval
 from orchestrator.search import DESIGNS
 
 Numbers = NDArray[np.float64]
@@ -284,7 +284,7 @@ def row(size: int, typical: Numbers, noise: float, chance: np.random.Generator) 
                 order.tolist(), firsts.tolist(), between.tolist(), strict=True
             )
         ),
-        repeats=Repeats(
+        repeats=WinnerRepeats(
             trial=int(order[chosen]), count=half, reached=half, median=float(needed[half // 2]),
             low=int(needed[low]), high=int(needed[high]), confidence=confidence,
             resolution=int(apart[half // 2]), steps=tuple(needed.tolist()),

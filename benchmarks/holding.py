@@ -21,7 +21,7 @@ from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.analysis import Estimate, factor_in_words, holdings, in_words, ratio_of, scalings
 from orchestrator.records import Goal
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 
 SMOKE = [
     "--set", "batch_sizes=[16, 32, 64, 256]", "--set", "search={trials: 4}",
@@ -29,7 +29,7 @@ SMOKE = [
 ]  # fmt: skip
 
 
-def critical(run: Run) -> dict[str, tuple[Estimate | None, ...]]:
+def critical(run: RunFiles) -> dict[str, tuple[Estimate | None, ...]]:
     """Recipe -> B_crit with the first passage, with the same points if the goal must hold, and with
     the points of the search for that."""
     rows = frontier_of(run)
@@ -59,7 +59,7 @@ def main() -> int:
         place = options.folder or Path(name) / "run"
         how = ["--out", place, "--yes", "--no-ray", *(SMOKE if options.smoke else [])]
         orchestrate("sweep", "holding", *how, smoke=options.smoke)
-        found = critical(Run.open(str(place)))
+        found = critical(RunFiles.open(str(place)))
     heads = ("recipe", "first passage", "same, holding", "searched", "factor", "noise", "winners")
     print("".join(f"{head:<22}" for head in heads))
     figures = {}

@@ -28,7 +28,7 @@ from command_line import parser_with_smoke, print_result, slowness, training
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 TRIALS, STUDIES = 10_000, 50
 SMOKE_TRIALS, SMOKE_STUDIES = 12, 2
@@ -38,7 +38,7 @@ MAX_GROWTH = 1.5
 MAX_DRIVER_GB = 2
 
 
-class TimedRun(Run):
+class TimedRun(RunFiles):
     """Notes when each trial was written."""
 
     def __init__(self, path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 import torch
 from command_line import parser_with_smoke, print_result
 
-from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate
+from orchestrator.noise.estimates import GRADIENT_SQUARE, NoiseEstimate
 from orchestrator.planning.single import single_trial
 from orchestrator.records import Extras, Trial
 from orchestrator.training import Ranks, train
@@ -84,7 +84,7 @@ def along_the_recursion(*, smoke: bool) -> list[dict[str, float]]:
     for measurement in train(trial, Ranks()):
         if GRADIENT_SQUARE not in measurement.metrics:
             continue
-        step, estimate = measurement.step, Estimate.from_columns(measurement.metrics)
+        step, estimate = measurement.step, NoiseEstimate.from_columns(measurement.metrics)
         simple = float(h.sum() / (h**2 * expected[step]).sum())
         proper = float((h * h).sum() / (h**3 * expected[step]).sum())
         low, high = estimate.interval()

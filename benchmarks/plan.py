@@ -15,7 +15,7 @@ from typing import Any
 from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.records import StudyKey
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 SMOKE_SWEEP = {
     "name": "plan",
@@ -38,7 +38,7 @@ def measure(
     foretold = json.loads(plan.printed)
     how = ["--no-ray"] if smoke else []
     took = orchestrate("sweep", *sweep, *how, "--out", folder / "run", smoke=smoke).seconds
-    run = Run.open(folder / "run")
+    run = RunFiles.open(folder / "run")
     return foretold, {study.key: _step_seconds(run, study.key) for study in run.studies()}, took
 
 
@@ -74,7 +74,7 @@ def main() -> int:
     return print_result("plan", figures, smoke=options.smoke)
 
 
-def _step_seconds(run: Run, key: StudyKey) -> float | None:
+def _step_seconds(run: RunFiles, key: StudyKey) -> float | None:
     """The median over trials, each from half its steps on: how it starts is no matter of steps, nor
     is what else keeps the machine busy now and then. None where trials were too short for that."""
     paces, counted = [], 0

@@ -173,7 +173,7 @@ def describe(script: str, **more: Any) -> dict[str, Any]:
 
 
 def by_us(name: str, folder: Path, sizes: Sizes, *options: str, smoke: bool) -> Side:
-    from orchestrator.results import Run, frontier_of
+    from orchestrator.results import RunFiles, frontier_of
 
     command = (
         f"python {folder / 'train.py'} --lr {{learning_rate}} --batch-size {{batch_size}} "
@@ -188,7 +188,7 @@ def by_us(name: str, folder: Path, sizes: Sizes, *options: str, smoke: bool) -> 
     file, out = folder / "sweep.json", folder / name
     file.write_text(json.dumps(sweep))
     command_ = orchestrate("sweep", file, "--out", out, *options, smoke=smoke, quiet=True)
-    run = Run(out)
+    run = RunFiles(out)
     session = run.sessions()[-1]
     return Side(
         name=name,
@@ -309,9 +309,9 @@ def trained(
     from orchestrator.planning.studies import plan
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import FinishedTrial
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
-    class TimedRun(Run):
+    class TimedRun(RunFiles):
         came = written = 0.0
 
         def write(self, *group: FinishedTrial) -> None:

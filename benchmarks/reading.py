@@ -33,7 +33,7 @@ from command_line import orchestrate, parser_with_smoke, print_result, slowness
 
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import STAYS, Choice, EvaluationGrid, Goal, Range, Space, Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.tables import MEASUREMENTS, REPEAT, TRIALS
 
 COMMANDS = {
@@ -228,7 +228,7 @@ def tables_of(study: Study, trials: Columns, measured: Columns) -> tuple[pa.Tabl
 
 
 def write_run(folder: Path, shape: Shape) -> None:
-    run = Run(folder)
+    run = RunFiles(folder)
     studies = shape.studies
     for study in studies:
         searched, measured = make(study, shape.measured)

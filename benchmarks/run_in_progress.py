@@ -37,7 +37,7 @@ from command_line import orchestrate, parser_with_smoke, print_result, slowness
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.merger import MOST_LOOSE, Merger
 from orchestrator.results.provenance import provenance
 
@@ -105,7 +105,7 @@ def finished(
 
 
 def write(
-    run: Run, studies: list[Study], count: int, wrote: Callable[[Study], None]
+    run: RunFiles, studies: list[Study], count: int, wrote: Callable[[Study], None]
 ) -> list[float]:
     chance, seconds = np.random.default_rng(0), []
     for number in range(count // TOGETHER):
@@ -122,7 +122,7 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     sweep, studies = studies_of(sizes)
     trials = sizes.trials
     keys = [study.key for study in studies]
-    run = Run(folder / "run")
+    run = RunFiles(folder / "run")
     run.create(sweep, studies, provenance())
     with closing(Merger(run, keys)) as merger:
         seconds = write(run, studies, trials, lambda study: merger.wrote(study.key, TOGETHER))
@@ -143,10 +143,10 @@ def measure(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
         asked = orchestrate(command, run.place, smoke=smoke)
         found[f"{command}_seconds"] = asked.seconds
         found[f"{command}_cpu_seconds"] = asked.cpu_seconds
-    older = Run(folder / "older")
+    older = RunFiles(folder / "older")
     write(older, studies, sizes.alone, lambda _: None)
     began = time.perf_counter()
-    older.in_parallel(partial(older.put_together, over=False), keys)
+    older.in_parallel(partial(older.put_together, finished=False), keys)
     return {**found, "older": sizes.alone, "together_seconds": time.perf_counter() - began}
 
 
@@ -154,19 +154,19 @@ def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
     """64 trials of each study, of which five were trained with ten seeds more."""
     sweep, studies = studies_of(replace(sizes, studies=sizes.repeated, trials=64 * sizes.repeated))
     studies = [replace(study, repeats=10, repeat_best=5) for study in studies]
-    run, chance = Run(folder / "repeats"), np.random.default_rng(2)
+    run, chance = RunFiles(folder / "repeats"), np.random.default_rng(2)
     run.create(sweep, studies, provenance())
     for study in studies:
         for index in range(64):
             run.write(finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART))
-    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    run.in_parallel(lambda study: run.put_together(study.key, finished=True), studies)
     for study in studies:
         for index, repeat in itertools.product(range(5), range(1, 11)):
             again = finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART)
             run.write(replace(again, trial=replace(again.trial, repeat=repeat)))
     times = 1 if smoke else 3
     alone = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
-    run.in_parallel(lambda study: run.put_together(study.key, over=True), studies)
+    run.in_parallel(lambda study: run.put_together(study.key, finished=True), studies)
     merged = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
     assert {each.printed for each in alone} == {each.printed for each in merged}
     seconds = [statistics.median(each.cpu_seconds for each in some) for some in (alone, merged)]

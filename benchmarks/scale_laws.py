@@ -44,7 +44,7 @@ from orchestrator.records import (
     Study,
     Trial,
 )
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 Truth = Callable[[float, float], float]
 """(data, model) -> batch size"""
@@ -140,7 +140,7 @@ def law_of_run(
     chance = np.random.default_rng(seed)
     law = truth or (lambda d, n: 48 * (d / 2**20) ** kind.data * (n / 4e6) ** kind.model)
     with tempfile.TemporaryDirectory() as folder:
-        run, scales, studies = Run(folder), {}, []
+        run, scales, studies = RunFiles(folder), {}, []
         for d in data:
             for n in MODEL:
                 best = law(d, n) * np.exp(kind.scatter * chance.standard_normal())

@@ -39,7 +39,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 from orchestrator.records import Study, StudyKey
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 
 LAVISH = 4
 
@@ -90,7 +90,7 @@ class Search:
 
 
 def search(path: Path, train: Training, sweep: Sweep, studies: Sequence[Study]) -> Search:
-    run = Run(path)
+    run = RunFiles(path)
     began = time.perf_counter()
     assert train(run, sweep, studies)
     seconds = time.perf_counter() - began

@@ -24,7 +24,7 @@ from orchestrator.analysis import points_of, scalings
 from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 SEEDS = 20
 OF_EACH, TOGETHER = 15 / 20, 50 / 60
@@ -35,13 +35,13 @@ SMOKE = [
 ]  # fmt: skip
 
 
-def runs_in(folder: Path, *, smoke: bool) -> list[Run]:
+def runs_in(folder: Path, *, smoke: bool) -> list[RunFiles]:
     """The runs of all seeds, as they are there or made now."""
     places = [folder / f"seed-{seed}" for seed in range(1, (2 if smoke else SEEDS) + 1)]
     for seed, place in enumerate(places, start=1):
         how = ["--out", place, "--set", f"seed={seed}", "--yes", *(SMOKE if smoke else [])]
         orchestrate("sweep", "quickstart", *how, smoke=smoke)
-    return [Run.open(str(place)) for place in places]
+    return [RunFiles.open(str(place)) for place in places]
 
 
 def held(frontiers: list[list[FrontierRow]], recipe: str) -> dict[str, list[bool]]:

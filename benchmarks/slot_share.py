@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 from command_line import orchestrate, parser_with_smoke, print_result
 
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 TRIALS, STEPS = 40, 5000
 SMOKE_TRIALS, SMOKE_STEPS = 4, 500
@@ -50,7 +50,7 @@ def describe(trials: int, steps: int) -> dict[str, Any]:
 def measure(folder: Path, sweep: Path, *, smoke: bool) -> dict[str, Any]:
     alone = ["--no-ray"] if smoke else []
     asked = orchestrate("sweep", sweep, "--out", folder / "run", "--yes", *alone, smoke=smoke)
-    run = Run.open(folder / "run")
+    run = RunFiles.open(folder / "run")
     session = run.sessions()[-1]
     finished = [each for study in run.studies() for each in run.finished(study)]
     # Those of a trial that was paused include its seconds before.

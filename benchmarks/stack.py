@@ -38,9 +38,9 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, Trial
 from orchestrator.records.standing import Standing
 from orchestrator.training import Ranks, train
-from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.entry import Task
 from orchestrator.training.loop import train_all
+from orchestrator.training.same_bits import ask_for_same_bits
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import best_width, why_not
 from orchestrator.workloads import REGISTRY, load_workload, prepare, splits_of
@@ -264,7 +264,7 @@ def main() -> int:
     smoke = parser_with_smoke(__doc__).parse_args().smoke
     sizes = SMOKE if smoke else FULL
     torch.set_num_threads(1)
-    ask_for_alike()
+    ask_for_same_bits()
     print(f"{WORKLOAD}, momentum, {sizes.steps} steps, {sizes.rounds} rounds; trials per hour")
     print(f"{'batch':>6}{'width':>7}{'alone':>12}{'stacked':>12}{'ratio':>8}  (rounds)  set-up, s")
     results = [result for size in BOUNDS for result in compare(size, sizes)]

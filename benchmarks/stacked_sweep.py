@@ -20,7 +20,7 @@ from command_line import orchestrate, parser_with_smoke, print_result
 
 from orchestrator.planning.sweep_file import find_sweep_file
 from orchestrator.records import StudyKey
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 ROUNDS = 3
 MORE_TRIALS = 100
@@ -38,7 +38,7 @@ SMOKE_SWEEP = {
 
 
 def frontier(run: Path) -> dict[StudyKey, FrontierRow]:
-    return {row.key: row for row in frontier_of(Run.open(run))}
+    return {row.key: row for row in frontier_of(RunFiles.open(run))}
 
 
 def alike(one: FrontierRow, other: FrontierRow) -> bool:

@@ -29,7 +29,7 @@ from command_line import orchestrate, parser_with_smoke, print_result, training
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 WORKLOAD, BATCH_SIZE = "digits/mlp", 32
 STEPS, ROUNDS, TRIALS = 10_000, 5, 10_000
@@ -107,7 +107,7 @@ def time_sweep(trials: int, *, smoke: bool) -> dict[str, Any]:
     }
     planned = plan(Sweep.model_validate(document))
     with tempfile.TemporaryDirectory() as folder, training(smoke=smoke) as train:
-        run = Run(Path(folder))
+        run = RunFiles(Path(folder))
         with counting_processor_time() as used:
             assert train(run, planned.sweep, planned.studies)
         (session,) = run.sessions()

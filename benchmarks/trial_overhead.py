@@ -51,7 +51,7 @@ from orchestrator.cluster.engine import train_apart
 from orchestrator.planning.machines import Cluster
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Goal, Range, Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.workloads import Split, Tensors, load_workload
 
 # Ray reads its settings when imported: after orchestrator.cluster, which makes them.
@@ -185,7 +185,7 @@ def time_ours(cluster: Cluster, trials: int, steps: int, **resources: float) -> 
         trials=trials,
     )
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder))
+        run = RunFiles(Path(folder))
         assert train_apart(run, sweep, [study], cluster)
         rows = run.trials(study.key).to_pylist()
     assert [row["steps"] for row in rows] == [steps] * trials, rows

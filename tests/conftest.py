@@ -31,15 +31,15 @@ from orchestrator.records import (
     Trial,
     TrialKey,
 )
-from orchestrator.results import Run
-from orchestrator.search import Director, Search
+from orchestrator.results import RunFiles
+from orchestrator.search import AnySearch, Director
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
 from orchestrator.training import Ranks, follow, train
-from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
+from orchestrator.training.same_bits import ask_for_same_bits
 
 TINY = {
     "name": "tiny",
@@ -54,7 +54,7 @@ TINY = {
 
 ROOT = Path(__file__).parent.parent
 
-ask_for_alike()
+ask_for_same_bits()
 
 # Ray reads it once, when it is imported, which some tests do before they start it.
 os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -138,7 +138,7 @@ def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
 
 
 def train_all(
-    run: Run,
+    run: RunFiles,
     planned: Plan,
     *,
     progress: Progress | None = None,
@@ -149,7 +149,7 @@ def train_all(
     queue = queue_of(run, planned)
     told: set[TrialKey] = set()  # a trial that is paused and goes on counts once
 
-    def tell(finished: FinishedTrial, search: Search) -> None:
+    def tell(finished: FinishedTrial, search: AnySearch) -> None:
         told.add(finished.trial.key)
 
     progress = progress or Progress(planned.studies)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import yaml
 from conftest import command, orchestrate, wait_for
 
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 PATIENCE = 600
 """Seconds after which a condition won't come about any more, on however busy a machine."""
@@ -192,7 +192,7 @@ def rows_of(path: Path) -> list[Mapping[str, Any]]:
 
 
 def trials_of(path: Path) -> list[Mapping[str, Any]]:
-    run = Run(path)
+    run = RunFiles(path)
     return [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
 
 

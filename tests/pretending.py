@@ -172,7 +172,7 @@ class Pretended(Executor):
             return []
         self.steps.add(serial)
         news = next(running.training)
-        if news.over or news.failure:
+        if news.done or news.failure:
             del self.running[serial]
         return [news]
 
@@ -197,7 +197,7 @@ class Pretended(Executor):
                 slots.append(self._trial(proposal, race, pack.width))
                 begun.append(proposal.trial.key)
             if not slots:
-                yield News(serial=pack.serial, over=True)
+                yield News(serial=pack.serial, done=True)
                 return
             ended = []
             for slot in [*slots]:
@@ -234,9 +234,9 @@ class Pretended(Executor):
             yield measured[-1]
 
     def post(self, key: StudyKey, bounds: Bounds) -> None:
-        places = {index for ranking in bounds for _, index in ranking}
+        leaders = {index for ranking in bounds for _, index in ranking}
         stored = {held.index for held in self.disk.held if held.study == key}
-        assert places <= stored, "others are ended because of a trial that may be lost"
+        assert leaders <= stored, "others are ended because of a trial that may be lost"
         self.board[key] = bounds
 
     def moved(self) -> Collection[int] | None:

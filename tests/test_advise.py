@@ -18,12 +18,7 @@ from orchestrator.analysis import Scaling, scaling_of
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
 from orchestrator.cli import app
-from orchestrator.cli.advising import (
-    advised_for,
-    smaller_sizes,
-    with_batch_sizes,
-    with_more_of,
-)
+from orchestrator.cli.advising import add_smaller, advised_for, with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
@@ -37,19 +32,14 @@ from orchestrator.records import (
     StudyKey,
     Trial,
 )
-from orchestrator.results import (
-    Run,
-    Spent,
-    frontier_of,
-    parse_goals,
-)
+from orchestrator.results import MeanCost, RunFiles, frontier_of, parse_goals
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 
 SIZES = (2, 8, 32, 128, 512)
 
 TAKEN = [
-    Spent(
+    MeanCost(
         key=StudyKey(workload="w", recipe="sgd", batch_size=size),
         trial_examples=1e3, repeat_examples=1e3, seconds_per_example=None,
     )
@@ -163,12 +153,12 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
     late = known(critical=60, sizes=(64, 128, 256, 512, 1024), seeds=0.01)
     assert late.critical_by_examples_is
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     run.create({}, studies, {})
-    (said,) = smaller_sizes(run, [late], studies)
+    (said,) = add_smaller(run, [late], studies)
     assert "Batch sizes below 64 may take fewer examples" in said
     assert "--set 'batch_sizes=[32, 64, 128, 256, 512, 1024]'" in said
-    assert [*smaller_sizes(run, [known()], STUDIES)] == []
+    assert [*add_smaller(run, [known()], STUDIES)] == []
 
 
 def test_a_curve_that_is_known_needs_nothing() -> None:
@@ -231,7 +221,7 @@ def ended(study: Study, index: int, repeat: int, chance: np.random.Generator) ->
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """Five batch sizes of two recipes with repeats."""
     folder, chance = tmp_path_factory.mktemp("advise"), np.random.default_rng(0)
     document = {
@@ -251,7 +241,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.mark.dear
-def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
+def test_the_commands_parse_and_plan_what_is_missing(trained: RunFiles) -> None:
     suggestions, _ = advised_for(trained)
     commands = [suggestion.command for suggestion in suggestions]
     assert commands
@@ -267,9 +257,9 @@ def test_the_commands_parse_and_plan_what_is_missing(trained: Run) -> None:
 
 
 @pytest.mark.dear
-def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> None:
+def test_an_imported_run_gets_advice_in_words(trained: RunFiles, tmp_path: Path) -> None:
     export_archive(trained, tmp_path / "archive")
-    imported = Run(tmp_path / "imported")
+    imported = RunFiles(tmp_path / "imported")
     import_archive(tmp_path / "archive", imported)
     suggestions, remarks = advised_for(imported, parse_goals(["val/error<0.3"]))
     assert suggestions
@@ -278,7 +268,7 @@ def test_an_imported_run_gets_advice_in_words(trained: Run, tmp_path: Path) -> N
 
 
 @pytest.mark.dear
-def test_the_command_says_what_the_steps_are(trained: Run) -> None:
+def test_the_command_says_what_the_steps_are(trained: RunFiles) -> None:
     told = CliRunner().invoke(app, ["advise", str(trained.place)])
     assert f"--out {trained.place} --set" in told.stdout
     table = orchestrator.open_run(str(trained.place)).advise()

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,25 @@ def test_every_file_is_in_the_tree() -> None:
     tree = page.partition("## The tree")[2].partition("workloads/")[0]
     files = [path for path in FILES if "workloads" not in path.parts and path.name[0] != "_"]
     assert sorted(re.findall(r"\w+\.py\b", tree)) == sorted(path.name for path in files)
+
+
+def test_a_word_means_one_thing() -> None:
+    """Adapters to two trainers have the same names; all other classes have names of their own."""
+    trees = [ast.parse(path.read_text()) for path in FILES]
+    classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
+    twice = {name for name, count in Counter(classes).items() if count > 1 and name[0] != "_"}
+    assert twice == {"NoiseScaleCallback", "ReportCallback"}
+    table = (ROOT.parent / "docs" / "glossary.md").read_text().partition("## Words of the code")[2]
+    words = re.findall(r"^\| (\w+) \|", table.partition("\n## ")[0], re.MULTILINE)[1:]
+    used = {
+        part
+        for tree in trees
+        for node in ast.walk(tree)
+        for name in (getattr(node, kind, None) for kind in ("id", "arg", "attr", "name"))
+        for part in re.findall(r"[A-Z]?[a-z]+", str(name))
+    }
+    assert words == sorted(words)
+    assert {*words} <= {part.lower() for part in used}, "words that the code does not use"
 
 
 @pytest.mark.dear

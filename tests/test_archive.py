@@ -28,13 +28,7 @@ from orchestrator.records import (
     Range,
     Study,
 )
-from orchestrator.results import (
-    Run,
-    Within,
-    best_of,
-    frontier_of,
-    to_csv,
-)
+from orchestrator.results import RunFiles, Within, best_of, frontier_of, to_csv
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 
@@ -96,7 +90,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     bare.mkdir()
     write_trial(bare, 0, "step,val/error\n9,0.0\n")
 
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     problems = {problem.path: problem.reason for problem in import_archive(source, run)}
     base = "mnist/simple_cnn_base/momentum/8"
     assert problems == {
@@ -202,7 +196,7 @@ QUESTIONS: list[tuple[int | None, str | None, Callable[[int], float]]] = [
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_frontier_is_the_published_one(seed: int, tmp_path: Path) -> None:
-    source, run = tmp_path / "archive", Run(tmp_path / "run")
+    source, run = tmp_path / "archive", RunFiles(tmp_path / "run")
     random_archive(source, random.Random(seed))
     import_archive(source, run)
     for first, text, last in QUESTIONS:
@@ -219,7 +213,7 @@ def test_the_frontier_is_the_published_one(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_best_is_what_pandas_finds(seed: int, tmp_path: Path) -> None:
-    source, run = tmp_path / "archive", Run(tmp_path / "run")
+    source, run = tmp_path / "archive", RunFiles(tmp_path / "run")
     random_archive(source, random.Random(seed))
     import_archive(source, run)
     for (first, text, last), maximise in itertools.product(QUESTIONS, (False, True)):
@@ -239,7 +233,7 @@ def test_the_best_is_what_pandas_finds(seed: int, tmp_path: Path) -> None:
             assert not row.censored
 
 
-def run_with_every_status(path: Path) -> Run:
+def run_with_every_status(path: Path) -> RunFiles:
     """Hostile names, awkward numbers, several goals."""
     chance = random.Random(0)
     goals = ["val/error < 0.5", "val/error < 0.1"]
@@ -249,7 +243,7 @@ def run_with_every_status(path: Path) -> Run:
         for size in (64, 2)
         for name in workloads
     ]
-    run = Run(path)
+    run = RunFiles(path)
     run.create({"name": "x"}, studies, {})
     for study in studies:
         for index in range(10):
@@ -257,7 +251,7 @@ def run_with_every_status(path: Path) -> Run:
     return run
 
 
-def write_random_trial(run: Run, study: Study, index: int, chance: random.Random) -> None:
+def write_random_trial(run: RunFiles, study: Study, index: int, chance: random.Random) -> None:
     metrics = [{"val/error": chance.random(), "batch/loss": 1e-320} for _ in range(5)]
     metrics[0].pop("batch/loss")
     metrics[-1]["val/error"] = chance.choice([math.nan, math.inf, 0.1 + 0.2])
@@ -278,7 +272,7 @@ def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> N
     target.parent.mkdir()
     export_archive(run, target)
     assert sorted(path.name for path in target.parent.iterdir()) == ["archive"], "nothing outside"
-    back = Run(tmp_path / "back")
+    back = RunFiles(tmp_path / "back")
     assert import_archive(target, back) == []
     assert to_csv(frontier_of(back)) == to_csv(frontier_of(run))
     loose = [Goal.parse("val/error < 0.9")]
@@ -302,11 +296,11 @@ def test_what_is_exported_comes_back_with_the_same_frontier(tmp_path: Path) -> N
 def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
     source = tmp_path / "archive"
     random_archive(source, random.Random(5))
-    import_archive(source, Run(tmp_path / "run"))
-    export_archive(Run(tmp_path / "run"), tmp_path / "out")
-    import_archive(tmp_path / "out", Run(tmp_path / "again"))
+    import_archive(source, RunFiles(tmp_path / "run"))
+    export_archive(RunFiles(tmp_path / "run"), tmp_path / "out")
+    import_archive(tmp_path / "out", RunFiles(tmp_path / "again"))
     goals = [Goal.parse("val/error < 0.2"), Goal.parse("val/precision > 0.1")]
-    first, again = (to_csv(frontier_of(Run(tmp_path / name), goals)) for name in ("run", "again"))
+    first, again = (to_csv(frontier_of(RunFiles(tmp_path / n), goals)) for n in ("run", "again"))
     assert first == again
     for path in source.glob("**/metadata.json"):
         theirs, ours = (
@@ -337,9 +331,9 @@ def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
     result = orchestrate("import", source, "--out", run)
     assert result.returncode == 0, result.stderr
     assert result.stderr.count("rows whose step is no whole number") == 5
-    import_archive(source, Run(tmp_path / "whole"))
+    import_archive(source, RunFiles(tmp_path / "whole"))
     goals = [Goal.parse("val/error < 0.01")]
-    assert frontier_of(Run(run), goals) == frontier_of(Run(tmp_path / "whole"), goals)
+    assert frontier_of(RunFiles(run), goals) == frontier_of(RunFiles(tmp_path / "whole"), goals)
     texts = [(place / "problems.txt").read_text() for place in (run, tmp_path / "whole")]
     assert texts[0] == texts[1]
     assert texts[0].count("\n") == 16

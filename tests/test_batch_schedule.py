@@ -22,7 +22,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BatchSchedule, EvaluationGrid, Extras, Stage, Trial
 from orchestrator.records.lr_schedules import make_schedule
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.trainer import derive_seed, fresh_model
 from orchestrator.workloads import load_workload
@@ -227,7 +227,7 @@ def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump(sweep_with(STAGES, repeats=2)))
     path = str(tmp_path / "run")
     command("sweep", str(file), "--no-ray", "--out", path)
-    run = Run.open(tmp_path / "run")
+    run = RunFiles.open(tmp_path / "run")
     rows = frontier_of(run)
     (grown,) = (row for row in rows if row.batch_schedule)
     schedule = next(study for study in run.studies() if study.recipe == "growing").batches

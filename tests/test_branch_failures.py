@@ -16,7 +16,7 @@ from orchestrator.cli.sessions import tell
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping import session
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack
 from orchestrator.sweeping.local import Local, in_this_process
@@ -49,7 +49,7 @@ class Failing(Local):
 
 @contextmanager
 def failing_at(
-    size: int, run: Run, sweep: Any, studies: Sequence[Study], *rest: Any
+    size: int, run: RunFiles, sweep: Any, studies: Sequence[Study], *rest: Any
 ) -> Iterator[Executor]:
     with in_this_process(run, sweep, studies, *rest) as executor:
         assert isinstance(executor, Local)
@@ -58,7 +58,9 @@ def failing_at(
         yield executor
 
 
-def branch(folder: Path, size: int, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, Run]:
+def branch(
+    folder: Path, size: int, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, RunFiles]:
     """Trains with failures. Returns the exit code, what was printed, and the run."""
     how = session.How(engine=lambda *given: failing_at(size, *given), say=print)
     ended = session.sweep(described(folder), folder / "run", how)
@@ -68,12 +70,12 @@ def branch(folder: Path, size: int, capsys: pytest.CaptureFixture[str]) -> tuple
     return code, printed.out + printed.err, ended.run
 
 
-def answer_in(run: Run) -> dict[str, Any]:
+def answer_in(run: RunFiles) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((run.place / "branches.json").read_text())
     return found
 
 
-def resume(run: Run) -> dict[str, Any]:
+def resume(run: RunFiles) -> dict[str, Any]:
     ended = CliRunner().invoke(app, ["resume", str(run.place), "--no-ray"])
     assert ended.exit_code == 0, ended.output
     return answer_in(run)
@@ -122,4 +124,4 @@ def test_a_compact_run_that_is_not_complete_goes_on(
     )
     assert exported.exit_code == 0, exported.output
     assert "is not complete" in " ".join(exported.output.split())
-    assert resume(Run(tmp_path / "compact")) == truth
+    assert resume(RunFiles(tmp_path / "compact")) == truth

@@ -16,7 +16,7 @@ from test_branching import BRANCHES
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
 from orchestrator.report.branch_content import Mark, batch_sizes_along
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping.branch_answer import answer_in
 
 TINY = {
@@ -64,7 +64,7 @@ def test_the_page_says_what_the_run_says(branches: Path) -> None:
 
 @pytest.mark.dear
 def test_the_noise_scale_stands_beside_what_was_measured(branches: Path) -> None:
-    run = Run.open(branches)
+    run = RunFiles.open(branches)
     trunk = answer_in(run).trunk
     curve = {row["examples"]: row for row in run.curve(trunk.key, 0).to_pylist()}
     rows = re.findall(r"<tr><th[^>]*>(\d+)</th><td>(\d+) \(", words_of(branches / "report.html"))

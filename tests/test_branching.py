@@ -31,8 +31,8 @@ from orchestrator.records import (
     Outcome,
     Trial,
 )
-from orchestrator.results import Run
-from orchestrator.search import Branching, Point
+from orchestrator.results import RunFiles
+from orchestrator.search import Branching, Fork
 from orchestrator.training import Ranks, States, Task, train_pack
 
 TRUNK: dict[str, Any] = {
@@ -198,7 +198,7 @@ def test_what_may_be_asked_of_branches_later(
     tmp_path: Path, changes: dict[str, Any], shown: tuple[object, ...] | None
 ) -> None:
     found, other = planned(tmp_path), planned(tmp_path, **changes)
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     run.create(found.sweep.resolved(), found.studies, {})
     with refused("incomparable", *shown) if shown else nullcontext():
         refuse_incomparable(run, other)
@@ -207,13 +207,13 @@ def test_what_may_be_asked_of_branches_later(
 class ByRate:
     """A judge that prefers the second learning rate and is satisfied by the second length."""
 
-    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         return {study.batch_size: 1 for study in point.studies}
 
     def settled(self, verdicts: Sequence[int]) -> bool:
         return len(verdicts) == 2
 
-    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> int:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> int:
         return length
 
 
@@ -375,11 +375,11 @@ class ByLength(ByRate):
     """A judge whose best learning rate changes with the length: first the second, then the one
     above it, which is tried from then on."""
 
-    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         above = point.asked[0] + LOWER
         return {study.batch_size: 1 if length == 512 else above for study in point.studies}
 
-    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> int:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> int:
         best = self.chosen(point, length, ended)
         for study in point.studies:
             judges = {

@@ -11,7 +11,7 @@ from conftest import assert_refused, orchestrate
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
-    places_for,
+    ranks_that_fit,
 )
 
 # isort: split
@@ -136,7 +136,7 @@ head_node_type: head
 
 
 @pytest.mark.parametrize(
-    ("resources", "places"),
+    ("resources", "ranks_at_once"),
     [
         ({}, 6),
         ({"cpus_per_rank": 2}, 6),
@@ -148,12 +148,12 @@ head_node_type: head
     ],
 )
 def test_ranks_are_counted_machine_by_machine(
-    tmp_path: Path, resources: dict[str, Any], places: int
+    tmp_path: Path, resources: dict[str, Any], ranks_at_once: int
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     cluster = described_in(tmp_path / "cluster.yaml")
     assert cluster is not None
-    assert places_for(Resources.model_validate(resources), cluster) == places
+    assert ranks_that_fit(Resources.model_validate(resources), cluster) == ranks_at_once
 
 
 @pytest.mark.dear

@@ -26,7 +26,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import STATUSES, BadInput
 from orchestrator.results import (
-    Run,
+    RunFiles,
     Within,
     best_of,
     frontier_of,
@@ -122,16 +122,16 @@ def test_a_packed_run_is_read_only_and_has_its_page_beside_it(
 ) -> None:
     paths = [tmp_path / name for name in ("a.zip", "b.zip")]
     for path in paths:
-        export_compact(Run.open(runs[1]), path)
+        export_compact(RunFiles.open(runs[1]), path)
     assert len({path.read_bytes() for path in paths}) == 1
     packed = orchestrator.open_run(paths[0])
     assert Path(packed.report()) == tmp_path / "a.html"
     assert Path(packed.report()).stat().st_size > 1000
     with refused("unwritable", "unzip", paths[0]):
-        Run.open(paths[0]).check_writable()
+        RunFiles.open(paths[0]).check_writable()
     (tmp_path / "c.zip").write_bytes(b"PK\x03\x04 and no more")
     with refused("unreadable", tmp_path / "c.zip"):
-        Run.open(tmp_path / "c.zip")
+        RunFiles.open(tmp_path / "c.zip")
 
 
 def test_it_is_trained_alike(runs: tuple[Path, Path]) -> None:
@@ -141,22 +141,22 @@ def test_it_is_trained_alike(runs: tuple[Path, Path]) -> None:
 
 
 def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    original = Run.open(runs[0])
+    original = RunFiles.open(runs[0])
     (study, *_) = original.studies()
     broken = 'Traceback:\n  File "/home/somebody/code.py"\nValueError: too large'
     rows = original.trials(study.key)
     place = rows.column_names.index("error")
     rows = rows.set_column(place, rows.field(place), pa.array([broken] * len(rows)))
     shutil.copytree(runs[0], tmp_path / "run")
-    Run.open(tmp_path / "run").write_study(study.key, rows, original.measurements(study.key))
-    export_compact(Run.open(tmp_path / "run"), tmp_path / "compact")
-    exported = Run.open(tmp_path / "compact").trials(study.key)
+    RunFiles.open(tmp_path / "run").write_study(study.key, rows, original.measurements(study.key))
+    export_compact(RunFiles.open(tmp_path / "run"), tmp_path / "compact")
+    exported = RunFiles.open(tmp_path / "compact").trials(study.key)
     assert {*exported["error"].to_pylist()} == {"ValueError: too large"}
     assert {where.partition(":")[0] for where in exported["where"].to_pylist()} == {"machine-001"}
 
 
 def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) -> None:
-    original, compact = map(Run.open, runs)
+    original, compact = map(RunFiles.open, runs)
     assert compact.is_compact
     for study in original.studies():
         rows = [row for row in frontier_of(compact) if row.key == study.key]
@@ -170,10 +170,10 @@ def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) 
 
 def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_path: Path) -> None:
     for number, run in enumerate(runs):
-        export_compact(Run.open(run), tmp_path / str(number))
+        export_compact(RunFiles.open(run), tmp_path / str(number))
     assert content(tmp_path / "0") == content(tmp_path / "1")
     with refused("exists", tmp_path / "0"):
-        export_compact(Run.open(runs[0]), tmp_path / "0")
+        export_compact(RunFiles.open(runs[0]), tmp_path / "0")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_it_goes_on_as_the_original_does(
     found = []
     for number, path in enumerate(runs):
         shutil.copytree(path, tmp_path / str(number))
-        run = Run.open(tmp_path / str(number))
+        run = RunFiles.open(tmp_path / str(number))
         grown = plan(load_sweep(path / "sweep.yaml", changes))
         try:
             refuse_incomparable(run, grown)
@@ -235,7 +235,7 @@ def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> 
     (study,) = planned.studies
     assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]
     export_compact(run, tmp_path / "compact")
-    compact = Run.open(tmp_path / "compact")
+    compact = RunFiles.open(tmp_path / "compact")
     assert len(compact.measurements(study.key)) < len(run.measurements(study.key))
     grown = plan(load_sweep(file, ["budget.steps=60"]))
     for each in (run, compact):
@@ -262,11 +262,11 @@ def test_every_answer_to_any_curves_is_the_same(
     folder = tmp_path_factory.mktemp("run")
     run = write_run(folder / "run", curves, goal)
     export_compact(run, folder / "compact")
-    answers = [[*_answers(each, goal)] for each in (run, Run.open(folder / "compact"))]
+    answers = [[*_answers(each, goal)] for each in (run, RunFiles.open(folder / "compact"))]
     assert answers[0] == answers[1]
 
 
-def _answers(run: Run, goal: str) -> Iterator[str]:
+def _answers(run: RunFiles, goal: str) -> Iterator[str]:
     budgets = [None, *(Within.parse(f"steps={steps}") for steps in range(0, 60, 10))]
     for first in (None, 1, 2):
         asked = budgets if first is None else [None]
@@ -286,7 +286,7 @@ def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
     }  # fmt: skip
     run = orchestrator.branch(small, out=tmp_path / "run", confirm=True, ray=False)
     compact = run.compact(tmp_path / "compact")
-    assert not Run.open(compact.path).is_compact
+    assert not RunFiles.open(compact.path).is_compact
     assert len(compact.measurements()) == len(run.measurements())
     pages, answers = (
         {text(each) for each in (run, compact)}
@@ -316,8 +316,8 @@ def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
         {**SWEEP, "batch_sizes": [64], "repeats": 0}, out=tmp_path / "run", ray=False
     )
     answer = run.frontier().to_arrow()
-    (study,) = Run.open(run.path).studies()
-    files = Run(run.path)._of(study.key)
+    (study,) = RunFiles.open(run.path).studies()
+    files = RunFiles(run.path)._of(study.key)
     files.keep_only([(index, 0) for index in range(7)])
     result = command("export", "--compact", run.path, str(tmp_path / "part"))
     assert "The run is not complete" in result.stderr
@@ -328,4 +328,4 @@ def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
         compact.frontier("val/error < 0.2")
     resumed = compact.resume(ray=False)
     assert resumed.frontier().to_arrow().drop("seconds") == answer.drop("seconds")
-    assert Run.open(resumed.path).is_compact
+    assert RunFiles.open(resumed.path).is_compact

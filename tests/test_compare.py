@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 import orchestrator
 from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
 from orchestrator.analysis.pairs import Answers
-from orchestrator.analysis.two_runs import agreement_of, trained_alike, with_holm
+from orchestrator.analysis.two_runs import agreement_of, have_same_measurements, with_holm
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
-from orchestrator.results import FrontierRow, Run, frontier_of, median_interval
-from orchestrator.results.repeats import Repeats
+from orchestrator.results import FrontierRow, RunFiles, frontier_of, median_interval
+from orchestrator.results.repeats import WinnerRepeats
 
 pytestmark = pytest.mark.dear
 
@@ -39,7 +39,7 @@ def curve(
         apart = round(0.02 * true)
         steps = sorted(_measured(step) for step in true * np.exp(noise * draw.normal(size=repeats)))
         low, high, confidence = median_interval(repeats)
-        found = Repeats(
+        found = WinnerRepeats(
             trial=3, params=ROW.params, count=repeats, reached=repeats,
             median=float(np.median(steps)), low=steps[low], high=steps[high],
             confidence=confidence, resolution=apart, steps=tuple(steps),
@@ -65,7 +65,7 @@ def test_equal_rows_are_the_same_if_all_measurements_are() -> None:
     assert found.verdict == "same"
     assert {pair.verdict for pair in (*found.studies, *found.curves)} == {"same"}
     assert agreement_in_words(found) == "The frontiers are the same, byte for byte."
-    said = agreement_in_words(compared(curve(), curve(), alike=False))
+    said = agreement_in_words(compared(curve(), curve(), identical=False))
     assert "byte for byte, but 10 of 10 studies measured other values" in said
 
 
@@ -118,7 +118,7 @@ def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
     assert widths[1] > 1.2
 
 
-def _repeats(row: FrontierRow) -> Repeats:
+def _repeats(row: FrontierRow) -> WinnerRepeats:
     assert row.repeats is not None
     return row.repeats
 
@@ -184,9 +184,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def trained(path: Path, **changes: Any) -> Run:
+def trained(path: Path, **changes: Any) -> RunFiles:
     orchestrator.sweep({**NOISY, **changes}, out=path, ray=False, quiet=True)
-    return Run(path)
+    return RunFiles(path)
 
 
 def asked(*arguments: object) -> tuple[int, str]:
@@ -220,17 +220,17 @@ def test_what_may_explain_a_difference_is_named_with_both_values(
 
 def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_path: Path) -> None:
     """A trial that could not win may have been trained for longer in one of the runs."""
-    run, other = Run(runs / "a"), Run(tmp_path / "other")
+    run, other = RunFiles(runs / "a"), RunFiles(tmp_path / "other")
     shutil.copytree(runs / "a", tmp_path / "other")
     study = run.studies()[0]
     (winner,) = (row.trial for row in frontier_of(run) if row.key == study.key)
     loser = next(one for one in run.finished(study) if one.trial.index != winner)
     other.write(replace(loser, measurements=loser.measurements[:-1]))
-    assert trained_alike(run, other, study.key)
+    assert have_same_measurements(run, other, study.key)
     last = loser.measurements[-1]
     moved = replace(last, metrics={**last.metrics, "val/loss": last.metrics["val/loss"] + 1e-9})
     other.write(replace(loser, measurements=(*loser.measurements[:-1], moved)))
-    assert not trained_alike(run, other, study.key)
+    assert not have_same_measurements(run, other, study.key)
     assert "byte for byte, but 1 of 4 studies" in asked(run.place, other.place)[1]
 
 
@@ -261,7 +261,8 @@ def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> 
 def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) -> None:
     tiny = {**NOISY, "workloads": ["noisy_quadratic?d=5"], "search": {"trials": 1}, "repeats": 0}
     orchestrator.sweep(tiny, out=tmp_path / "other", ray=False, quiet=True)
-    Run(tmp_path / "new").create(Run(runs / "a").sweep(), Run(runs / "a").studies(), provenance={})
+    a = RunFiles(runs / "a")
+    RunFiles(tmp_path / "new").create(a.sweep(), a.studies(), provenance={})
     for b, code in {
         runs / "a": "given-twice",
         tmp_path: "not-a-run",
@@ -273,7 +274,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) ->
 
 
 def test_branches_are_refused(tmp_path: Path, runs: Path) -> None:
-    run = Run(tmp_path / "branches")
+    run = RunFiles(tmp_path / "branches")
     run.create({"name": "b", "branch": {"trunk": {}}}, [], provenance={})
     with refused("holds-branches", run.place):
         orchestrator.open_run(runs / "a").compare(run.place.local or "")

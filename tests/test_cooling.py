@@ -20,7 +20,7 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooling import CooledStanding, is_cooled
 from orchestrator.records.stages import Cooldown
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, Ranks, loop, train
 
@@ -292,8 +292,8 @@ def planned_of(**changes: Any) -> Plan:
     return plan(Sweep.model_validate({**COOLED, **changes}))
 
 
-def made(path: Path, **changes: Any) -> tuple[Run, Plan]:
-    run, planned = Run(Place.at(path)), planned_of(**changes)
+def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
+    run, planned = RunFiles(Place.at(path)), planned_of(**changes)
     run.create(planned.sweep.resolved(), planned.studies, {})
     return run, planned
 

@@ -20,7 +20,7 @@ from orchestrator.cli import app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
-from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results import RunFiles, frontier_of, to_csv
 from orchestrator.results.provenance import provenance
 
 pytestmark = pytest.mark.dear
@@ -46,7 +46,7 @@ def planned() -> Plan:
 def whole(planned: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A complete run, each trial in files of its own, in order."""
     folder = tmp_path_factory.mktemp("whole")
-    trained, run = Run(folder / "trained"), Run(folder / "run")
+    trained, run = RunFiles(folder / "trained"), RunFiles(folder / "run")
     for each in (trained, run):
         each.create(planned.sweep.resolved(), planned.studies, provenance())
     train_all(trained, planned)
@@ -110,12 +110,12 @@ def damages(path: Path) -> dict[str, Damage]:
 def test_damage_to_a_trials_own_file_costs_that_trial_only(
     kind: str, path: Path, planned: Plan, caplog: pytest.LogCaptureFixture
 ) -> None:
-    file, truth = file_of(path, kind), to_csv(frontier_of(Run(path)))
+    file, truth = file_of(path, kind), to_csv(frontier_of(RunFiles(path)))
     content, files = file.read_bytes(), {*path.rglob("*.parquet")}
     for name, damage in damages(file).items():
         damage(file)
         caplog.clear()
-        run = Run(path)
+        run = RunFiles(path)
         rows = run.trials(planned.studies[0].key)
         assert rows["trial"].to_pylist() == [0, 2], name
         measured = run.measurements(planned.studies[0].key)
@@ -128,8 +128,8 @@ def test_damage_to_a_trials_own_file_costs_that_trial_only(
             file.rmdir()
         # Whatever a damaged file holds, the trial is trained again in the same way.
         if name == "noise" or not file.is_file():
-            assert train_all(Run(path), planned) == 1, name
-            assert to_csv(frontier_of(Run(path))) == truth
+            assert train_all(RunFiles(path), planned) == 1, name
+            assert to_csv(frontier_of(RunFiles(path))) == truth
         for more in {*path.rglob("*.parquet")} - files:
             more.unlink()
         file.unlink(missing_ok=True)
@@ -149,16 +149,16 @@ def test_every_command_answers_beside_a_damaged_trial(path: Path, kind: str, nam
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_is_left_out(path: Path, planned: Plan) -> None:
     file_of(path, "trials").chmod(0)
-    assert len(Run(path).trials(planned.studies[0].key)) == 2
+    assert len(RunFiles(path).trials(planned.studies[0].key)) == 2
 
 
 @pytest.mark.parametrize("kind", ["trials", "measurements"])
 def test_damage_to_a_whole_study_is_refused_by_name(
     kind: str, path: Path, planned: Plan, tmp_path: Path
 ) -> None:
-    run, key = Run(path), planned.studies[0].key
+    run, key = RunFiles(path), planned.studies[0].key
     tables = run.trials(key), run.measurements(key)
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     (file,) = path.glob(f"{kind}/*/*/batch_size=64/study.parquet")
     for name in (
         "cut to 0 tenths", "cut to 5 tenths", "cut to 9 tenths", "noise in Parquet's frame",
@@ -170,13 +170,13 @@ def test_damage_to_a_whole_study_is_refused_by_name(
         for command, said in answers(path).items():
             assert str(file) in said or (kind, "status" in command) == ("measurements", True), name
         with refused("damaged-run", file):
-            train_all(Run(path), planned)
+            train_all(RunFiles(path), planned)
         with refused("damaged-run", file):
-            Run(path).measurements(key, {"val/error"}), Run(path).trials(key)
+            RunFiles(path).measurements(key, {"val/error"}), RunFiles(path).trials(key)
     # As the refusal says.
     for each in path.glob("*/*/*/batch_size=64/study.parquet"):
         each.unlink()
-    assert train_all(Run(path), planned) == 3
+    assert train_all(RunFiles(path), planned) == 3
 
 
 @pytest.mark.parametrize(
@@ -189,26 +189,26 @@ def test_files_of_others_are_left_alone(
     """Two files for one trial among them."""
     foreign = [shutil.copy(file_of(path, kind), file_of(path, kind).with_name(name))
                for kind in ("trials", "measurements")]  # fmt: skip
-    run, key = Run(path), planned.studies[0].key
+    run, key = RunFiles(path), planned.studies[0].key
     assert run.trials(key)["trial"].to_pylist() == [0, 1, 2]
     assert f"{foreign[0]} is not a file of this run" in caplog.text
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     assert all(file.exists() for file in foreign)
-    assert Run(path).trials(key)["trial"].to_pylist() == [0, 1, 2]
+    assert RunFiles(path).trials(key)["trial"].to_pylist() == [0, 1, 2]
     assert train_all(run, planned) == 0
 
 
 @pytest.mark.parametrize("kind", ["trials", "measurements"])
 def test_putting_together_keeps_what_it_can_not_read(kind: str, path: Path, planned: Plan) -> None:
-    run, key = Run(path), planned.studies[0].key
+    run, key = RunFiles(path), planned.studies[0].key
     files = [file_of(path, each) for each in ("trials", "measurements")]
     file_of(path, kind).write_bytes(b"PAR1")
     before = [file.read_bytes() for file in files]
-    run.put_together(key, over=True)
+    run.put_together(key, finished=True)
     assert [file.read_bytes() for file in files] == before
     assert run.trials(key)["trial"].to_pylist() == [0, 2]
-    assert train_all(Run(path), planned) == 1
-    run.put_together(key, over=True)
+    assert train_all(RunFiles(path), planned) == 1
+    run.put_together(key, finished=True)
     assert not any(file.exists() for file in files)
 
 
@@ -216,15 +216,15 @@ def test_a_copy_of_a_running_run_keeps_no_trial_behind(
     path: Path, planned: Plan, whole: Path
 ) -> None:
     """Copied again, it has what was put together since beside older files of single trials."""
-    run, key = Run(path), planned.studies[0].key
+    run, key = RunFiles(path), planned.studies[0].key
     truth = run.trials(key), run.measurements(key)
-    run.put_together(key, over=True)
-    (finished, *_) = Run(whole).finished(planned.studies[0])
+    run.put_together(key, finished=True)
+    (finished, *_) = RunFiles(whole).finished(planned.studies[0])
     cut = replace(finished.outcome, status="dominated", steps=1)
     run.write(replace(finished, outcome=cut, measurements=finished.measurements[:1]))
     for _ in range(2):
         assert (run.trials(key), run.measurements(key)) == truth
-        run.put_together(key, over=True)
+        run.put_together(key, finished=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[" * 10_000, b"[1]", None])

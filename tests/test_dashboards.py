@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.metrics import ExportedMetrics
 from orchestrator.records import STATUSES
 
 # isort: split
@@ -22,7 +22,7 @@ VARIABLES = {variable["name"]: variable for variable in BOARD["templating"]["lis
 @pytest.fixture(scope="module")
 def exported() -> dict[str, set[str]]:
     """Metric -> its labels."""
-    told = [metric for metric in vars(Metrics("any", 1)).values() if isinstance(metric, Metric)]
+    told = [each for each in vars(ExportedMetrics("any", 1)).values() if isinstance(each, Metric)]
     return {
         f"ray_{metric.info['name']}{'_total' * isinstance(metric, Counter)}": set(
             metric.info["tag_keys"]

@@ -139,13 +139,13 @@ def test_the_blame_for_a_failed_stack(
     its last second. A machine that is lost for the first time is nobody's fault."""
     trials = [Trial(study=EASY.studies[0], index=n, seed=0, params={}) for n in range(4)]
     retries = Retries(2, clock=lambda: 0.0)
-    verdict = retries.judge(trials, {trials[n].key for n in begun}, 4, failure)
-    assert [trial.index for trial in verdict.put_back] == put_back
+    decision = retries.judge(trials, {trials[n].key for n in begun}, 4, failure)
+    assert [trial.index for trial in decision.put_back] == put_back
     again = []
     while (trial := retries.next()) is not None:
         again.append(trial.index)
     assert sorted([*again, *put_back]) == [0, 1, 2, 3]
-    assert (verdict.failed, verdict.counts) == (None, False)
+    assert (decision.failed, decision.counts) == (None, False)
 
 
 def test_attempts_wait_longer_each_time_and_lost_machines_count_apart() -> None:
@@ -153,8 +153,8 @@ def test_attempts_wait_longer_each_time_and_lost_machines_count_apart() -> None:
     trial = Trial(study=EASY.studies[0], index=0, seed=0, params={})
     retries, waits = Retries(2, clock=lambda: now[0]), []
     for failure in [LOST, DIED, LOST, DIED]:
-        verdict = retries.judge([trial], [], 1, failure)
-        assert verdict.counts == (failure is DIED)
+        decision = retries.judge([trial], [], 1, failure)
+        assert decision.counts == (failure is DIED)
         began = now[0]
         while retries.next() is None:
             now[0] += 0.5
@@ -162,8 +162,8 @@ def test_attempts_wait_longer_each_time_and_lost_machines_count_apart() -> None:
     assert waits == [1, 2, 4, 8]
     assert retries.judge([trial], [], 1, DIED).failed is trial
     others = Retries(0, clock=lambda: 0.0)
-    verdicts = [others.judge([trial], [], 1, LOST) for _ in range(MAX_LOSSES + 1)]
-    assert [verdict.failed for verdict in verdicts] == [None] * MAX_LOSSES + [trial]
+    decisions = [others.judge([trial], [], 1, LOST) for _ in range(MAX_LOSSES + 1)]
+    assert [decision.failed for decision in decisions] == [None] * MAX_LOSSES + [trial]
 
 
 def test_a_sweep_in_which_nothing_works_is_given_up() -> None:
@@ -338,7 +338,7 @@ def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
 
     def forgets_once() -> list[News]:
         return [
-            News(serial=news.serial, over=True) if news.serial == 1 and news.ended else news
+            News(serial=news.serial, done=True) if news.serial == 1 and news.ended else news
             for news in wait()
         ]
 

@@ -311,8 +311,8 @@ def test_other_readers_and_our_own_calls_find_the_same(
     run, planned = made(tmp_path / "runs/quickstart", file)
     train_all(run, planned)
     # Trials on their own and put together, side by side.
-    run.put_together(planned.studies[0].key, over=True)
-    run.put_together(planned.studies[3].key, over=True)
+    run.put_together(planned.studies[0].key, finished=True)
+    run.put_together(planned.studies[3].key, finished=True)
     monkeypatch.chdir(tmp_path)
     found: dict[str, Any] = {}
     for code in re.findall(r"```python\n(.*?)```", (DOCS / "results.md").read_text(), re.DOTALL):

@@ -12,7 +12,7 @@ from orchestrator.analysis import errors_in_words, errors_of, points_of, scaling
 from orchestrator.analysis.errors import best_of_fewer, luck_of
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader
-from orchestrator.results.repeats import Repeats
+from orchestrator.results.repeats import WinnerRepeats
 
 SIZES = 2 ** np.arange(8)
 TRIALS, KEPT = 64, 5
@@ -46,7 +46,7 @@ def swept(
         again = typical[best, None] * np.exp(noise * chance.standard_normal((KEPT, 10)))
         chosen = int(np.median(again[:, :5], axis=1).argmin())
         steps = np.sort(np.rint(again[chosen, 5:])).astype(int)
-        repeats = Repeats(
+        repeats = WinnerRepeats(
             trial=int(best[chosen]), count=5, reached=5, median=float(steps[2]), low=int(steps[0]),
             high=int(steps[4]), confidence=0.94, resolution=1, steps=tuple(steps.tolist()),
             medians=tuple(

@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT, orchestrate
 
 from orchestrator.files.yaml_files import read_yaml
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 EXAMPLES = ROOT / "examples"
 SWEEPS = sorted(EXAMPLES.glob("*.yaml"))
@@ -59,7 +59,7 @@ def test_an_example_reaches_its_goal(sweep: Path, tmp_path: Path) -> None:
         "--set", f"batch_sizes=[{sizes[0]}, {sizes[-1]}]", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    run = Run(tmp_path / "runs" / sweep.stem)
+    run = RunFiles(tmp_path / "runs" / sweep.stem)
     rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
     assert {row["status"] for row in rows} == {"reached"}
     left = {path for path in tmp_path.iterdir() if path.name not in ("runs", "__pycache__")}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping import local
 from orchestrator.sweeping.progress import Progress
 
@@ -25,8 +25,8 @@ ENDING_ONCE: dict[str, Any] = {"stop": {"dominated": False}}
 """Changes to a sweep so that no trial is set aside before it ends."""
 
 
-def made(path: Path, **changes: Any) -> tuple[Run, Plan]:
-    planned, run = plan(Sweep.model_validate({**TINY, **changes})), Run(path)
+def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
+    planned, run = plan(Sweep.model_validate({**TINY, **changes})), RunFiles(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
     return run, planned
 
@@ -137,4 +137,4 @@ def test_a_file_in_place_of_a_folder_is_refused_before_training(tmp_path: Path, 
 def test_a_sweep_file_of_the_users_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("name: mine")
     with refused("exists", tmp_path, "sweep.yaml", "--out"):
-        Run(tmp_path).check_writable()
+        RunFiles(tmp_path).check_writable()

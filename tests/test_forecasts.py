@@ -22,7 +22,7 @@ from orchestrator.analysis import (
     together,
 )
 from orchestrator.analysis.forecasts import Forecast, along, foretold, mean_of
-from orchestrator.noise import estimates
+from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results.noise_courses import NoiseCourse
 
 
@@ -30,7 +30,7 @@ def course(
     squares: list[float], variances: list[float], steps: list[int], batch_size: int = 16
 ) -> NoiseCourse:
     points = (
-        estimates.Estimate(g, s, 0.0, (0.1 * g) ** 2, 0.05 * s, 0.0, 31)
+        NoiseEstimate(g, s, 0.0, (0.1 * g) ** 2, 0.05 * s, 0.0, 31)
         for g, s in zip(squares, variances, strict=True)
     )
     return NoiseCourse(batch_size=batch_size, steps=tuple(steps), points=tuple(points))

@@ -9,20 +9,20 @@ from conftest import assert_refused, orchestrate, refused
 
 from orchestrator.planning.studies import plan_again
 from orchestrator.planning.sweep_file import validated
-from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results import RunFiles, frontier_of, to_csv
 from orchestrator.results.purpose import FORMAT
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RunFiles:
     """One that was made when its format was new, and is never made anew."""
     with tarfile.open(Path(__file__).with_name(f"run_of_format_{FORMAT}.tar.xz")) as archive:
         safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # from Python 3.11.4
         archive.extractall(tmp_path, **safely)
-    return Run.open(tmp_path / f"format-{FORMAT}")
+    return RunFiles.open(tmp_path / f"format-{FORMAT}")
 
 
-def test_a_run_of_this_format_is_read_and_can_go_on(run: Run) -> None:
+def test_a_run_of_this_format_is_read_and_can_go_on(run: RunFiles) -> None:
     assert to_csv(frontier_of(run)) == (run.place / "frontier.csv").read_text()
     again = plan_again(validated(run.sweep(), "sweep"), run.studies())
     assert [*again.studies] == run.studies()
@@ -34,12 +34,12 @@ def test_a_run_of_this_format_is_read_and_can_go_on(run: Run) -> None:
 
 
 @pytest.mark.parametrize("found", [None, 0, FORMAT + 1, "x"])
-def test_a_run_of_another_format_is_refused_with_what_to_do(run: Run, found: object) -> None:
+def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found: object) -> None:
     file = run.place / "studies.json"
     document = {**json.loads(file.read_text()), "format": found}
     if found is None:
         del document["format"]
     file.write_text(json.dumps(document))
     with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
-        Run.open(run.place).studies()
+        RunFiles.open(run.place).studies()
     assert_refused(orchestrate("resume", run.place), "other-format", run.place, FORMAT)

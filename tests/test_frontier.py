@@ -23,7 +23,7 @@ from orchestrator.records import (
     Study,
 )
 from orchestrator.results import (
-    Run,
+    RunFiles,
     Within,
     best_of,
     column_of,
@@ -38,15 +38,15 @@ from orchestrator.results import (
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
 
-def new_run(path: Path, *studies: Study, **sweep: object) -> Run:
-    run = Run(path)
+def new_run(path: Path, *studies: Study, **sweep: object) -> RunFiles:
+    run = RunFiles(path)
     run.create({"name": "x", **sweep}, studies, {})
     return run
 
 
 def write_run(
     path: Path, curves: list[tuple[Status, list[float]]], goal: str, **sweep: object
-) -> Run:
+) -> RunFiles:
     """A run of one study; trial i was measured every 10 steps with the values of curve i."""
     study = make_trial(goals=[goal], grid=GRID, budget_steps=50).study
     study = replace(study, trials=len(curves))

@@ -19,16 +19,16 @@ from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import FinishedTrial, Outcome
-from orchestrator.results import Run, frontier_of, median_interval, study_files, to_csv
+from orchestrator.results import RunFiles, frontier_of, median_interval, study_files, to_csv
 
 pytestmark = pytest.mark.dear
 
 SweepFile = Callable[..., Path]
 
 
-def made(path: Path, file: Path, *changes: str) -> tuple[Run, Plan]:
+def made(path: Path, file: Path, *changes: str) -> tuple[RunFiles, Plan]:
     planned = plan(load_sweep(file, changes))
-    run = Run(path)
+    run = RunFiles(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
     return run, planned
 
@@ -56,7 +56,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_only_what_is_missing_is_trained(
     tiny: Path, sweep_file: SweepFile, tmp_path: Path, change: str, trained: int
 ) -> None:
-    run = Run(shutil.copytree(tiny, tmp_path / "run"))
+    run = RunFiles(shutil.copytree(tiny, tmp_path / "run"))
     more = plan(load_sweep(sweep_file(), [change]))
     refuse_incomparable(run, more)
     assert train_all(run, more) == trained
@@ -110,7 +110,7 @@ def test_what_cannot_be_compared_is_refused(
     tiny: Path, sweep_file: SweepFile, change: str, shown: tuple[object, ...]
 ) -> None:
     with refused("incomparable", *shown):
-        refuse_incomparable(Run(tiny), plan(load_sweep(sweep_file(), [change])))
+        refuse_incomparable(RunFiles(tiny), plan(load_sweep(sweep_file(), [change])))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_another_sweep_with_the_same_studies_continues_the_run(
     tiny: Path, sweep_file: SweepFile, tmp_path: Path, same: str
 ) -> None:
     """A default that is written down, another spelling, another name."""
-    run = Run(shutil.copytree(tiny, tmp_path / "run"))
+    run = RunFiles(shutil.copytree(tiny, tmp_path / "run"))
     refuse_incomparable(run, plan(load_sweep(sweep_file(), [same])))
     more = plan(load_sweep(sweep_file(), ["search.trials=4", same]))
     refuse_incomparable(run, more)
@@ -241,7 +241,7 @@ def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
     file, place = str(sweep_file(**RAISED)), str(tmp_path / "run")
     large = ["--set", "budget.steps=200"]
     command("sweep", file, "--no-ray", "--out", place)
-    before = frontier_of(Run(place))
+    before = frontier_of(RunFiles(place))
     assert all(row.finished for row in before)
     assert not all(row.reached for row in before)
     with pytest.MonkeyPatch.context() as patch:
@@ -251,10 +251,10 @@ def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
                 app, ["sweep", file, "--no-ray", "--out", place, *large], catch_exceptions=False
             )
     assert re.search("not (finished )?yet", command("frontier", place).stdout)
-    assert not all(row.finished for row in frontier_of(Run(place)))
+    assert not all(row.finished for row in frontier_of(RunFiles(place)))
     command("resume", place, "--no-ray")
     command("sweep", file, "--no-ray", "--out", str(tmp_path / "direct"), *large)
-    raised, direct = Run(place), Run(tmp_path / "direct")
+    raised, direct = RunFiles(place), RunFiles(tmp_path / "direct")
     assert to_csv(frontier_of(raised)) == to_csv(frontier_of(direct))
     assert all(row.finished for row in frontier_of(raised))
     mine, others = measured_in(raised), measured_in(direct)
@@ -268,7 +268,7 @@ def command(*arguments: str) -> Any:
     return result
 
 
-def measured_in(run: Run) -> dict[Any, Any]:
+def measured_in(run: RunFiles) -> dict[Any, Any]:
     """Trial and step -> what was measured, to the bit."""
     return {
         (finished.trial.key, measurement.step): str(measurement.metrics)
@@ -363,7 +363,7 @@ def test_studies_may_grow_by_code_alone(
 def test_repeats_come_with_a_median_and_an_interval(sweep_file: SweepFile, tmp_path: Path) -> None:
     run, planned = made(tmp_path / "run", sweep_file(), "repeats=5", "batch_sizes=[64]")
     train_all(run, planned)
-    (row,) = frontier_of(Run.open(tmp_path / "run"))
+    (row,) = frontier_of(RunFiles.open(tmp_path / "run"))
     again = row.repeats
     assert again is not None
     assert (again.count, again.reached) == (5, 5)
@@ -391,7 +391,7 @@ def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
 
 def test_a_run_of_a_version_that_knew_less_goes_on(sweep_file: SweepFile, tmp_path: Path) -> None:
     planned = plan(load_sweep(sweep_file()))
-    run, older = Run(tmp_path / "run"), planned.sweep.resolved()
+    run, older = RunFiles(tmp_path / "run"), planned.sweep.resolved()
     del older["evaluate"]["noise_scale"]
     run.create(older, planned.studies, {})
     refuse_incomparable(run, planned)

@@ -18,7 +18,7 @@ from scipy.stats import ks_2samp
 import orchestrator
 from orchestrator.records import STAYS, EvaluationGrid, Goal, Measurement, Status
 from orchestrator.records.standing import Standing
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.results.counting import reached
 
 
@@ -119,7 +119,7 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
         options = [part for change in changes for part in ("--set", change)]
         done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / name, *options)
         assert done.returncode == 0, done.stderr
-        found[name] = frontier_of(Run.open(tmp_path / name))
+        found[name] = frontier_of(RunFiles.open(tmp_path / name))
     assert answers(found["stacked"]) == answers(found["whole"])
     # Alone, sums are taken in another order: metrics may differ in their last digits.
     alone = [replace(row, metrics={}) for row in found["alone"]]
@@ -132,7 +132,7 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
     assert any(a.steps < b.steps for a, b in zip(first, held, strict=True))
     exported = orchestrate("export", tmp_path / "stacked", tmp_path / "compact", "--compact")
     assert exported.returncode == 0, exported.stderr
-    assert answers(frontier_of(Run.open(tmp_path / "compact"))) == answers(found["stacked"])
+    assert answers(frontier_of(RunFiles.open(tmp_path / "compact"))) == answers(found["stacked"])
     killed = tmp_path / "killed"
     with driving(tmp_path, "sweep", file, "--no-ray", "--out", killed) as driver:
         driver.wait_until(lambda: len([*killed.glob("trials/**/*.parquet")]) > 0)
@@ -185,7 +185,7 @@ def test_what_is_lost_again_is_what_a_simulation_loses(tmp_path: Path) -> None:
             out=tmp_path / f"{batch_size}",
             ray=False,
         )  # fmt: skip
-        first, held = (row.repeats for row in frontier_of(Run.open(run.path)))
+        first, held = (row.repeats for row in frontier_of(RunFiles.open(run.path)))
         assert first is not None
         assert held is not None
         assert first.lost is not None

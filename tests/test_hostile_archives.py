@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.records import BadInput, Choice, Range
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.export import export_archive
 
 CURVE = "step,val/error\n10,0.5\n20,0.1\n"
@@ -383,7 +383,7 @@ def test_one_study_has_a_range_where_another_has_text(archive: Path) -> None:
 
 def test_two_studies_for_one_folder_are_not_exported(tmp_path: Path) -> None:
     study = make_trial().study
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     run.create({}, [replace(study, workload=name) for name in ("x", "own/x")], {})
     with refused("given-twice", "own/x/test/32"):
         export_archive(run, tmp_path / "out")
@@ -427,7 +427,7 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     }
     study = replace(make_trial(goals=goals, budget_steps=40).study, workload="a/b", space=space)
     studies = [replace(study, batch_size=size) for size in (1, 2)]
-    run = Run(top / "run")
+    run = RunFiles(top / "run")
     run.create({"name": "ours"}, studies, {})
     for one in studies:
         for index in range(5):

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_noise_scale import noisy
 
-from orchestrator.noise.estimates import Estimate
+from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 
 pytestmark = pytest.mark.dear
@@ -142,8 +142,8 @@ def test_ranks_and_accumulation_do_not_change_the_noise_scale(
             assert one.metrics.keys() == other.metrics.keys()
             if "noise/variance" not in one.metrics:
                 continue
-            low, high = Estimate.from_columns(one.metrics).interval()
-            assert low <= Estimate.from_columns(other.metrics).noise_scale <= high
+            low, high = NoiseEstimate.from_columns(one.metrics).interval()
+            assert low <= NoiseEstimate.from_columns(other.metrics).noise_scale <= high
         assert others[0].metrics == alone[0].metrics
 
 

@@ -15,7 +15,7 @@ from conftest import assert_refused, orchestrate, refused
 from orchestrator.cli import runs
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 NOBODY = 65534
 HOST = socket.gethostname()
@@ -32,10 +32,10 @@ def shared() -> Iterator[Path]:
 
 
 @pytest.fixture
-def in_bucket(shared: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def in_bucket(shared: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
     """Its lock is below the temporary folder."""
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
-    return Run(Place("gs://lab/run"))
+    return RunFiles(Place("gs://lab/run"))
 
 
 def by_nobody(work: Callable[[], object]) -> str:
@@ -57,7 +57,7 @@ def by_nobody(work: Callable[[], object]) -> str:
         return pipe.read()
 
 
-def lock(run: Run) -> str:
+def lock(run: RunFiles) -> str:
     with run.locked():
         return "locked"
 
@@ -81,15 +81,15 @@ def test_a_planted_lock_file_is_refused_and_left_alone(
     victim = shared / "victim"
     victim.write_text("precious")
     plant(shared / ".lock", victim)
-    for use in (lock, Run.writer):
+    for use in (lock, RunFiles.writer):
         with refused("unsafe-lock", shared, "link"):
-            use(Run(shared))
+            use(RunFiles(shared))
     assert victim.read_text() == "precious"
 
 
 @pytest.mark.parametrize("planted", ["link", "open to others", "file"])
 def test_the_lock_of_a_bucket_lies_in_a_private_folder(
-    planted: str, in_bucket: Run, shared: Path
+    planted: str, in_bucket: RunFiles, shared: Path
 ) -> None:
     folder = shared / f"orchestrate-{os.getuid()}"
     if planted == "link":
@@ -105,7 +105,7 @@ def test_the_lock_of_a_bucket_lies_in_a_private_folder(
     assert sorted(path.name for path in shared.rglob("*") if path != folder) in ([], ["elsewhere"])
 
 
-def test_the_lock_of_a_bucket_holds(in_bucket: Run, shared: Path) -> None:
+def test_the_lock_of_a_bucket_holds(in_bucket: RunFiles, shared: Path) -> None:
     assert in_bucket.writer() is None
     with in_bucket.locked():
         assert in_bucket.writer() == os.getpid()
@@ -116,7 +116,7 @@ def test_the_lock_of_a_bucket_holds(in_bucket: Run, shared: Path) -> None:
 
 
 @as_root
-def test_the_folder_of_another_user_is_refused(in_bucket: Run, shared: Path) -> None:
+def test_the_folder_of_another_user_is_refused(in_bucket: RunFiles, shared: Path) -> None:
     folder = shared / f"orchestrate-{os.getuid()}"
     by_nobody(lambda: folder.mkdir(mode=0o700))
     with refused("unsafe-lock", folder):
@@ -126,15 +126,15 @@ def test_the_folder_of_another_user_is_refused(in_bucket: Run, shared: Path) -> 
 
 @as_root
 def test_where_nothing_can_be_written_the_lock_is_refused(shared: Path) -> None:
-    assert by_nobody(lambda: lock(Run(shared))) == "locked"
+    assert by_nobody(lambda: lock(RunFiles(shared))) == "locked"
     (shared / ".lock").unlink()
     shared.chmod(0o755)
-    said = by_nobody(lambda: lock(Run(shared)))
+    said = by_nobody(lambda: lock(RunFiles(shared)))
     assert said.startswith("unsafe-lock: ")
     assert f"{shared} " in said
     assert "Permission denied" in said
     (shared / ".lock").touch(mode=0o600)
-    assert by_nobody(Run(shared).writer).startswith("unsafe-lock: ")
+    assert by_nobody(RunFiles(shared).writer).startswith("unsafe-lock: ")
 
 
 NONSENSE = ["0", "1", "-1", "x", "99999999999999999999", "\x1b[31m", str(os.getppid())]
@@ -148,7 +148,7 @@ def test_nobody_is_signalled_for_what_a_lock_file_says(process: str, shared: Pat
     with (shared / ".lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with refused("not-yours", shared) as refusal:
-            Run(shared).writer()
+            RunFiles(shared).writer()
     assert "\x1b" not in str(refusal.value)
 
 
@@ -157,18 +157,18 @@ def test_another_user_names_no_process_to_stop(shared: Path) -> None:
     (shared / ".lock").write_text(f"process {os.getpid()} on {HOST}\n")
     with (shared / ".lock").open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert Run(shared).writer() == os.getpid()
+        assert RunFiles(shared).writer() == os.getpid()
         os.chown(shared / ".lock", NOBODY, NOBODY)
         with refused("not-yours", shared):
-            Run(shared).writer()
+            RunFiles(shared).writer()
         os.chown(shared / ".lock", 0, 0)
         os.chown(shared / ".lock", 0, 0)
         with subprocess.Popen(["sleep", "60"], user=NOBODY, pass_fds=[file.fileno()]) as other:
             (shared / ".lock").write_text(f"process {other.pid} on {HOST}\n")
             with refused("not-yours", shared, f"process {other.pid}"):
-                Run(shared).writer()
+                RunFiles(shared).writer()
             other.kill()
-    assert Run(shared).writer() is None
+    assert RunFiles(shared).writer() is None
 
 
 @pytest.mark.slow

@@ -57,8 +57,8 @@ def test_a_part_of_the_page_fails_alone(trained: Path, monkeypatch: pytest.Monke
     command("report", trained)
     whole = places(trained)
     monkeypatch.setattr(panel, "answer_of", fails)
-    groups = [replace(g, parts=(fails,)) if g.place == "trials" else g for g in panel.GROUPS]
-    monkeypatch.setattr(panel, "GROUPS", groups)
+    groups = [replace(g, parts=(fails,)) if g.anchor == "trials" else g for g in panel.FOLDS]
+    monkeypatch.setattr(panel, "FOLDS", groups)
     command("report", trained)
     page = (trained / "report.html").read_text()
     assert len(SAID.findall(page)) == 2

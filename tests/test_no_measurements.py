@@ -22,7 +22,7 @@ def test_every_command_reads_it(merged: bool, tmp_path: Path) -> None:
         run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=()))
     if merged:
         for study in planned.studies:
-            run.put_together(study.key, over=True)
+            run.put_together(study.key, finished=True)
     archive, compact, imported = (tmp_path / name for name in ("archive", "compact", "imported"))
     answering = (["frontier"], ["frontier", "--json"], ["status", "--json"], ["report"],
                  ["report", "--json"], ["best", "val/error"], ["advise"])  # fmt: skip

@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 from orchestrator.noise import NoiseScale
-from orchestrator.noise.estimates import Estimate
+from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.training import Ranks
 from orchestrator.training.ranks import launch_ranks
 
@@ -155,7 +155,7 @@ def test_misplaced_calls_are_told() -> None:
         NoiseScale([], batch_size=8, micro_batch=4)
 
 
-def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[Estimate | None, Tensor]:
+def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[NoiseEstimate | None, Tensor]:
     """Trains on two ranks, each with half of every batch. The weights take a step, so gradients
     must be right."""
     model = DistributedDataParallel(Quadratic())
@@ -184,7 +184,7 @@ def follow(ranks: Ranks) -> None:
 
 
 @pytest.fixture(scope="module")
-def of_pair() -> list[tuple[Estimate | None, Tensor]]:
+def of_pair() -> list[tuple[NoiseEstimate | None, Tensor]]:
     with launch_ranks(2, follow) as (ranks, _):
         return [on_ranks(ranks, accumulate) for accumulate in (False, True)]
 

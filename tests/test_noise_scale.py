@@ -15,7 +15,7 @@ import torch
 from conftest import exhaust, make_trial, refused, run_trial
 from torch import Tensor, nn
 
-from orchestrator.noise.estimates import Estimate, Sample, in_words, of_chunks
+from orchestrator.noise.estimates import NoiseEstimate, Sample, noise_in_words, of_chunks
 from orchestrator.noise.gradients import per_chunk, per_example
 from orchestrator.planning.single import single_trial
 from orchestrator.records import Extras, Trial
@@ -40,7 +40,7 @@ def quadratic(weights: Tensor, noise: Tensor) -> Tensor:
     return (0.5 * H * weights**2).sum() + pull.sum(dim=-1).mean()
 
 
-def sampled(weights: Tensor, seed: int, kind: str) -> Estimate:
+def sampled(weights: Tensor, seed: int, kind: str) -> NoiseEstimate:
     noise = torch.randn(
         EXAMPLES, D, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)
     )
@@ -58,7 +58,7 @@ def sampled(weights: Tensor, seed: int, kind: str) -> Estimate:
 
 
 @cache
-def cell(level: float, kind: str) -> list[tuple[float, Estimate]]:
+def cell(level: float, kind: str) -> list[tuple[float, NoiseEstimate]]:
     """Returns |G|^2 and the estimate at each seed's weights, which have the given size."""
     found = []
     for seed in range(SEEDS):
@@ -103,7 +103,7 @@ def test_a_gradient_that_cannot_be_seen_gives_a_lower_bound(kind: str) -> None:
     found = [sampled(weights, seed, kind) for seed in range(SEEDS)]
     unbounded = [estimate for estimate in found if math.isinf(estimate.interval()[1])]
     assert len(unbounded) > 0.85 * SEEDS
-    assert all("at least" in in_words(estimate) for estimate in unbounded)
+    assert all("at least" in noise_in_words(estimate) for estimate in unbounded)
     # One end of an interval of 90 %.
     above = np.mean([estimate.interval()[0] <= 100 * EXAMPLES for estimate in found])
     assert above >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / SEEDS)
@@ -164,7 +164,7 @@ def test_along_the_noisy_quadratic() -> None:
         trainer, columns = measured(trial, steps=20)
         weights = trainer.parameters[0].detach().double().flatten()
         truth = TRUE_VARIANCE / float(((H * weights) ** 2).sum())
-        low, high = Estimate.from_columns(columns).interval()
+        low, high = NoiseEstimate.from_columns(columns).interval()
         hits.append(low <= truth <= high)
     assert np.mean(hits) >= 0.9 - 3 * math.sqrt(0.09 / 60)
 
@@ -188,7 +188,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
     hits = []
     for step in range(60):
         columns = meter.measure(trial, {**state, "step": step})
-        low, high = Estimate.from_columns(columns).interval()
+        low, high = NoiseEstimate.from_columns(columns).interval()
         hits.append(low <= truth.noise_scale <= high)
     assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
 
@@ -205,8 +205,8 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))
     _, other = measured(make_trial(params={"learning_rate": 0.1, **changes}))
-    low, high = Estimate.from_columns(plain).interval()
-    assert low <= Estimate.from_columns(other).noise_scale <= high
+    low, high = NoiseEstimate.from_columns(plain).interval()
+    assert low <= NoiseEstimate.from_columns(other).noise_scale <= high
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_where_vmap_has_no_way_chunks_tell() -> None:
     trial, found = make_trial(batch_size=64), []
     for workload in (Unmapped(), Mapped()):
         state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-        found.append(Estimate.from_columns(meter_of(workload).measure(trial, state)))
+        found.append(NoiseEstimate.from_columns(meter_of(workload).measure(trial, state)))
     # All examples are known, so the gradient is too; its variance is known from chunks of four.
     assert found[0].gradient_square == pytest.approx(found[1].gradient_square, rel=1e-4)
     assert found[0].variance == pytest.approx(found[1].variance, rel=0.5)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import orchestrate
 
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 OLD = Path(__file__).with_name("run_of_283a9e0")
 
@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> Path:
 
 def test_it_goes_on_with_what_it_holds(run: Path) -> None:
     def ended() -> dict[tuple[int, int], object]:
-        opened = Run(run)
+        opened = RunFiles(run)
         return {
             (study.batch_size, row["trial"]): (row["steps"], row["started"])
             for study in opened.studies()

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
 
 from orchestrator.cli.archives import import_
-from orchestrator.results import FrontierRow, Run, frontier_of, parse_goals
+from orchestrator.results import FrontierRow, RunFiles, frontier_of, parse_goals
 
 Row = Mapping[str, Any]
 
@@ -35,24 +35,24 @@ def write(path: Path, rows: Iterable[Row]) -> Path:
     return path
 
 
-def imported(source: Path | str, run: Path, **mapping: Any) -> Run:
+def imported(source: Path | str, run: Path, **mapping: Any) -> RunFiles:
     given = None
     if mapping:
         given = run.with_suffix(".yaml")
         given.write_text(yaml.safe_dump(mapping))
     import_(str(source), str(run), given)
-    return Run.open(run)
+    return RunFiles.open(run)
 
 
-def ask(run: Run, goal: str) -> list[FrontierRow]:
+def ask(run: RunFiles, goal: str) -> list[FrontierRow]:
     return frontier_of(run, parse_goals([goal]))
 
 
-def problems(run: Run) -> str:
+def problems(run: RunFiles) -> str:
     return (run.place / "problems.txt").read_text()
 
 
-def counted(run: Run) -> dict[str, int]:
+def counted(run: RunFiles) -> dict[str, int]:
     """What is odd -> how often it is found."""
     lines = re.findall(
         r": ((?:rows|runs|steps) [^:\n]+?)(?:, [a-z][^:\n]*)?: (\d+)$", problems(run), re.MULTILINE
@@ -85,7 +85,7 @@ def test_five_columns_answer_at_once(tmp_path: Path) -> None:
                 passed.setdefault((size, rate), []).append(needed // 10 * 10 + 10)
     source = write(tmp_path / "runs.csv", rows)
     assert orchestrate("import", source, "--out", tmp_path / "run").returncode == 0
-    found = ask(Run.open(tmp_path / "run"), "val_loss < 3")
+    found = ask(RunFiles.open(tmp_path / "run"), "val_loss < 3")
     assert [row.batch_size for row in found] == [8, 16, 32, 64]
     for row in found:
         repeats = row.repeats
@@ -271,7 +271,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
         env={**os.environ, "WANDB_MODE": "offline"},
     )
     assert result.returncode == 0, result.stderr
-    run = Run.open(folder / "run")
+    run = RunFiles.open(folder / "run")
     return folder / "run", [
         {
             "workload": study.workload, "recipe": study.recipe, "batch_size": study.batch_size,
@@ -348,8 +348,8 @@ def test_there_and_back(
     source: str, trained: tuple[Path, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     run, trainings = trained
-    (goal,) = Run.open(run).studies()[0].goals
-    expected = frontier_of(Run.open(run))
+    (goal,) = RunFiles.open(run).studies()[0].goals
+    expected = frontier_of(RunFiles.open(run))
     back = imported(SOURCES[source](run, trainings, tmp_path), tmp_path / "back")
     metric = "value" if source == "optuna" else goal.metric
     found = ask(back, f"{metric} < {goal.bound}")
@@ -386,7 +386,7 @@ def test_event_files_cut_anywhere(tmp_path: Path) -> None:
         code, said = answer("import", tmp_path / "runs", "--out", tmp_path / f"{length}")
         assert code == 0 or said.startswith("no-study"), (length, said)
         if code == 0:
-            (study,) = Run.open(tmp_path / f"{length}").studies()
+            (study,) = RunFiles.open(tmp_path / f"{length}").studies()
             lengths.add(study.budget_steps)
     assert lengths == {10, 20, 30, 40, 50, 60}
 
@@ -409,7 +409,7 @@ def test_offline_runs_cut_anywhere(tmp_path: Path) -> None:
         code, said = answer("import", tmp_path / "wandb", "--out", tmp_path / f"{length}")
         assert code == 0 or said.startswith(("no-study", "mapping")), (length, said)
         if code == 0:
-            (study,) = Run.open(tmp_path / f"{length}").studies()
+            (study,) = RunFiles.open(tmp_path / f"{length}").studies()
             last.add(study.budget_steps)
     assert {20, 30, 40, 50, 60} <= last, said
 

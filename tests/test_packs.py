@@ -19,7 +19,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
 from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.stack import Stack
@@ -98,19 +98,19 @@ def test_the_width_follows_from_the_study(
 def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     file, run = sweep_file(search={"trials": 4}), tmp_path / "run"
     command("sweep", str(file), "--no-ray", "--out", str(run))
-    assert set(Run.open(run).widths().values()) == {4}
+    assert set(RunFiles.open(run).widths().values()) == {4}
     more = ("search.trials=6", "resources.stack=1", "batch_sizes=[64,128,256]")
     options = [part for setting in more for part in ("--set", setting)]
     command("sweep", str(file), "--no-ray", "--out", str(run), *options)
-    widths = {key.batch_size: width for key, width in Run.open(run).widths().items()}
+    widths = {key.batch_size: width for key, width in RunFiles.open(run).widths().items()}
     assert widths == {64: 4, 128: 1, 256: 4}
     trained = {
-        key.batch_size: Run.open(run).trials(key)["width"].to_pylist()
-        for key in Run.open(run).widths()
+        key.batch_size: RunFiles.open(run).trials(key)["width"].to_pylist()
+        for key in RunFiles.open(run).widths()
     }
     assert set(trained[128]) == {1}
     assert min(trained[64]) > 1
-    assert {key.batch_size for key, _ in Run.open(run).timed()} == {64, 256}
+    assert {key.batch_size for key, _ in RunFiles.open(run).timed()} == {64, 256}
 
 
 @pytest.mark.slow
@@ -138,7 +138,8 @@ def test_searches_take_the_course_that_they_take_one_trial_after_another(
     command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"), *alone)
     truth = tmp_path / "truth/frontier.csv"
     assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
-    widths = {key.recipe: Run(run).trials(key)["width"].to_pylist() for key in Run(run).widths()}
+    files = RunFiles(run)
+    widths = {key.recipe: files.trials(key)["width"].to_pylist() for key in files.widths()}
     assert len(widths["learns"]) == 12
     assert len(widths["widens"]) > 8
     assert max(widths["learns"] + widths["widens"]) > 1
@@ -164,7 +165,7 @@ def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
     recipe = {"name": "own", "optimizer": "sgd", "space": space}
     file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
     said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
-    run = Run.open(tmp_path / "run")
+    run = RunFiles.open(tmp_path / "run")
     (study,) = run.studies()
     assert run.widths() == {study.key: 3}
     if beyond:

@@ -10,7 +10,7 @@ from test_frontier import write_run
 from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
 from orchestrator.cli.answers import in_format
 from orchestrator.records import Range
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 
 QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
 PAGES = ("README.md", "docs/index.md", "docs/first-sweep.md", "docs/report.md")
@@ -19,7 +19,7 @@ RUN = ROOT / "atlas/runs/rules_digits.zip"
 
 
 def test_methods_say_what_was_searched_and_repeated() -> None:
-    run = Run.open(RUN)
+    run = RunFiles.open(RUN)
     said = methods_of(run, frontier_of(run))
     (study, *_) = (study for study in run.studies() if study.trials > 1)
     (entry,) = (entry for entry in study.space.values() if isinstance(entry, Range))
@@ -46,7 +46,7 @@ def test_methods_of_a_run_that_says_little(tmp_path: Path) -> None:
 def test_tables_hold_the_numbers_of_the_answers() -> None:
     printed = orchestrate("report", RUN, "--table", "csv").stdout
     rows = [*csv.DictReader(printed.splitlines())]
-    found = scalings(frontier_of(Run.open(RUN)))
+    found = scalings(frontier_of(RunFiles.open(RUN)))
     assert [row["Recipe"] for row in rows] == [one.recipe for one in found]
     known = [one.critical_batch_size for one in found]
     shown = [row["B_crit"].partition(" ")[0] for row in rows]
@@ -67,7 +67,7 @@ def plain(text: str) -> str:
 
 def test_pages_quote_what_the_quickstart_answers() -> None:
     """Its run is in the repository, since other kinds of processors may round otherwise."""
-    run = Run.open(QUICKSTART)
+    run = RunFiles.open(QUICKSTART)
     answers = scalings(frontier_of(run))
     page = {name: plain((ROOT / name).read_text()) for name in PAGES}
     fifths = [in_words(one.critical_by_examples) for one in answers if one.critical_by_examples]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import orchestrator
 from orchestrator.files.places import Place
-from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results import RunFiles, frontier_of, to_csv
 from orchestrator.results.archive import import_archive
 
 
@@ -177,10 +177,10 @@ def test_a_run_in_a_bucket_is_as_good_as_any(
     assert "nothing to train" in whole.stderr
     # The export is on this machine, and comes back into the bucket.
     assert orchestrate("export", there, tmp_path / "out").returncode == 0
-    import_archive(tmp_path / "out", Run(f"{bucket}/back"))
-    assert to_csv(frontier_of(Run(f"{bucket}/back"))) == (here / "frontier.csv").read_text()
+    import_archive(tmp_path / "out", RunFiles(f"{bucket}/back"))
+    assert to_csv(frontier_of(RunFiles(f"{bucket}/back"))) == (here / "frontier.csv").read_text()
 
 
 def trials_in(where: str) -> int:
-    run = Run(where)
+    run = RunFiles(where)
     return sum(len(run.trials(study.key)) for study in run.studies()) if run.exists else 0

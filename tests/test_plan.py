@@ -33,7 +33,7 @@ from orchestrator.records import (
     Outcome,
     Study,
 )
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping.progress import Progress
 
 SMALL = replace(
@@ -181,7 +181,7 @@ def timed(
 
 def test_speeds_are_those_after_the_first_steps(tmp_path: Path) -> None:
     (study,) = calibration_of([SMALL])
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     times = [0.0, 4.0, 5.0, 5.5, 6.0, 6.5, 7.2, 7.7, 8.0]
     known = {"evaluation_seconds": 2.5, "micro_batch": 32, "memory": 10**9}
@@ -192,7 +192,7 @@ def test_speeds_are_those_after_the_first_steps(tmp_path: Path) -> None:
 
 
 def test_speeds_of_several_trials_are_told(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [SMALL], {})
     for index, seconds in enumerate((2.0, 3.0, 40.0)):
         times = [0.0, 5.0, *(5.0 + seconds * n for n in (1, 2, 3))]
@@ -226,8 +226,8 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     assert f"({tmp_path}/mine.py:6)" in doubt
 
 
-def measured(folder: Path, planned: Plan, studies: list[Study]) -> Run:
-    run = Run(folder)
+def measured(folder: Path, planned: Plan, studies: list[Study]) -> RunFiles:
+    run = RunFiles(folder)
     run.create(planned.sweep.resolved(), studies, {})
     train_all(run, replace(planned, studies=tuple(studies)))
     return run

@@ -12,25 +12,19 @@ from test_report import ROW, ROWS, UNREACHED
 
 from orchestrator.analysis import advice, costs, points_of, scalings, sentence
 from orchestrator.analysis.words import steps_of
-from orchestrator.records import (
-    EvaluationGrid,
-    Goal,
-    Range,
-    Status,
-    Study,
-)
+from orchestrator.records import EvaluationGrid, Goal, Range, Status, Study
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
-from orchestrator.results import FrontierRow, Run, frontier_of, to_csv
+from orchestrator.results import FrontierRow, RunFiles, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming
-from orchestrator.results.repeats import Repeats
+from orchestrator.results.repeats import WinnerRepeats
 
 
 def repeated(row: FrontierRow, median: float | None, **changes: Any) -> FrontierRow:
     settings: dict[str, Any] = {
         "count": 5, "reached": 5, "low": 492, "high": 574, "confidence": 0.94, "resolution": 16,
     }  # fmt: skip
-    return replace(row, repeats=Repeats(median=median, **{**settings, **changes}))
+    return replace(row, repeats=WinnerRepeats(median=median, **{**settings, **changes}))
 
 
 LUCKY = repeated(replace(ROW, recipe="lucky", batch_size=64, steps=328), 530)
@@ -118,7 +112,7 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
     study = replace(
         own.study, trials=2, repeats=6, repeat_best=2, keep=2, space=space, budget_steps=200
     )
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     steps = {lucky: [10, 90, 80, 70, 20, 20, 20], better: [40, 50, 60, 60, 100, 110, 120]}
     for index, of_repeats in steps.items():
@@ -144,7 +138,7 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     strict = Goal.parse("val/error < 0.1")
     own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, repeats=2, space={"learning_rate": Range(low=0.1, high=1)})
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     for repeat, value, how in [(0, 0.05, "reached"), (1, 0.05, "reached"), (2, 0.4, status)]:
         run.write(ended(study, 0, how, {0: 1.0, 30: value}, repeat))  # type: ignore[arg-type]
@@ -204,11 +198,11 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
     study = replace(study, budget_steps=30)
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, status in enumerate(statuses):
         run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
-    run.put_together(study.key, over=over)
+    run.put_together(study.key, finished=finished)
     (row,) = frontier_of(run)
     assert row.finished == finished
     # The same study with more to train, and with one that was written since.

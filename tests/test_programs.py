@@ -22,7 +22,7 @@ from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.programs.hearing import Hearing, Unheard
 from orchestrator.records import EvaluationGrid, Study, Trial
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 
 SCRIPT = """
 import argparse
@@ -236,7 +236,7 @@ def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
     orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
     plainly = ["--set", "stop.dominated=false", "--out", "whole"]
     orchestrate("sweep", "sweep.yaml", "--no-ray", *plainly, cwd=folder)
-    run, whole = Run(folder / "run"), Run(folder / "whole")
+    run, whole = RunFiles(folder / "run"), RunFiles(folder / "whole")
     rows = frontier_of(run)
     assert [row.steps for row in rows] == [row.steps for row in frontier_of(whole)]
     saved = 0
@@ -314,7 +314,8 @@ def test_programs_of_this_environment_come_first() -> None:
 
 
 def test_a_study_of_a_program_survives_its_file(folder: Path) -> None:
-    run, studies = Run(folder / "run"), studies_of({"arguments": {"seed": "s"}, "resumes": True})
+    run = RunFiles(folder / "run")
+    studies = studies_of({"arguments": {"seed": "s"}, "resumes": True})
     run.create({}, studies, {})
     assert run.studies() == [*studies]
     assert replace(studies[0], program=None) != studies[0]
@@ -322,7 +323,7 @@ def test_a_study_of_a_program_survives_its_file(folder: Path) -> None:
 
 def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
     """Trials can't be judged by another one."""
-    planned, run = plan(validated(SWEEP, "sweep.yaml")), Run(folder / "run")
+    planned, run = plan(validated(SWEEP, "sweep.yaml")), RunFiles(folder / "run")
     run.create(planned.sweep.resolved(), planned.studies, {})
     with refused("incomparable", 600, 700):
         refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
@@ -402,6 +403,6 @@ def test_scripts_travel_to_other_machines(folder: Path) -> None:
     (folder / "train.sh").write_text("python quadratic.py")
     (folder / "data.bin").write_bytes(bytes(1_000_000))
     entry = {**PROGRAM, "program": "sh train.sh data.bin {learning_rate} {batch_size} {seed}"}
-    places = validated({**SWEEP, "workloads": [entry]}, "sweep.yaml").places
+    places = validated({**SWEEP, "workloads": [entry]}, "sweep.yaml").code_names
     assert {*UserFolder.here(places).code} >= {"train.sh", "beside.py", "quadratic.py"}
     assert "data.bin" not in UserFolder.here(places).code

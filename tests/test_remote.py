@@ -19,7 +19,7 @@ from test_docs import blocks
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.results import Run, frontier_of, to_csv
+from orchestrator.results import RunFiles, frontier_of, to_csv
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
@@ -200,7 +200,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
 
     here = laptop.home / "runs" / "away"
     monkeypatch.chdir(laptop.home)
-    truth = Run(tmp_path / "truth")
+    truth = RunFiles(tmp_path / "truth")
     planned = plan(load_sweep(laptop.home / "sweep.yaml"))
     truth.create(planned.sweep.resolved(), planned.studies, {})
     train_all(truth, planned)

@@ -17,20 +17,12 @@ from conftest import assert_refused, make_trial, orchestrate, refused, train_all
 from plotly.subplots import make_subplots
 from test_frontier import write_run
 
-from orchestrator.analysis import Held, Largeness, OptionPoint, devices_of
+from orchestrator.analysis import Largeness, OptionPoint, Quality, devices_of
 from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import (
-    FinishedTrial,
-    Goal,
-    Measurement,
-    Outcome,
-    Range,
-    Status,
-    Trial,
-)
+from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Range, Status, Trial
 from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
@@ -40,18 +32,11 @@ from orchestrator.report.page import settings_of, write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.style import Drawing
 from orchestrator.report.trials import outcomes, tried_of
-from orchestrator.results import (
-    BestRow,
-    FrontierRow,
-    Run,
-    StepTime,
-    column_of,
-    frontier_of,
-)
+from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
 from orchestrator.results.export import export_archive
 from orchestrator.results.provenance import provenance
-from orchestrator.results.repeats import Repeats
+from orchestrator.results.repeats import WinnerRepeats
 from orchestrator.results.tables import tables_of
 
 ROW = FrontierRow(
@@ -110,7 +95,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
         for option in (0.1, name) for size in (1, 2)
     ]  # fmt: skip
-    held = [Held(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
+    held = [Quality(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
     large = Largeness(
         recipe=name, batch_size=1, examples=60, accuracy=0.9, held=tuple(held), large_from=2,
         huge_from=None, full=2,
@@ -255,9 +240,9 @@ def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
 
 
 def test_both_answers_stand_on_the_page_where_a_goal_is_lost_again() -> None:
-    def again(steps: float, **more: object) -> Repeats:
+    def again(steps: float, **more: object) -> WinnerRepeats:
         around = tuple(round(steps * share) for share in (0.98, 0.99, 1, 1.01, 1.02))
-        return Repeats(
+        return WinnerRepeats(
             trial=3, params={"learning_rate": 0.1}, count=5, reached=5, median=steps,
             low=around[0], high=around[-1], confidence=0.94, resolution=1, steps=around, **more,
         )  # fmt: skip
@@ -363,10 +348,10 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
     shutil.copytree(tmp_path / "whole", tmp_path / "unfinished")
     shutil.rmtree(next(tmp_path.glob("unfinished/trials/*/*/batch_size=32")))
     export_archive(whole, tmp_path / "tree")
-    import_archive(tmp_path / "tree", Run(tmp_path / "archive"))
+    import_archive(tmp_path / "tree", RunFiles(tmp_path / "archive"))
     pages = {}
     for name in ("whole", "unfinished", "archive"):
-        run, pages[name] = Run.open(tmp_path / name), tmp_path / f"{name}.html"
+        run, pages[name] = RunFiles.open(tmp_path / name), tmp_path / f"{name}.html"
         going_on = 900 if name == "unfinished" else None
         source = Source(run=run, rows=frontier_of(run))
         write_report_of([source], Place.at(pages[name]), reload_seconds=going_on)
@@ -441,9 +426,9 @@ LADDER = {
 }  # fmt: skip
 
 
-def trained(folder: Path, sweep: Path) -> Run:
+def trained(folder: Path, sweep: Path) -> RunFiles:
     planned = plan(load_sweep(sweep))
-    run = Run(folder)
+    run = RunFiles(folder)
     run.create(planned.sweep.resolved(), planned.studies, provenance())
     train_all(run, planned)
     return run
@@ -500,7 +485,7 @@ def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
 ) -> None:
     monkeypatch.setattr(live, "PAUSE", 0)
     planned = plan(load_sweep(sweep_file()))
-    run, written = Run(tmp_path / "run"), tmp_path / "run/report.html"
+    run, written = RunFiles(tmp_path / "run"), tmp_path / "run/report.html"
     run.create(planned.sweep.resolved(), planned.studies, provenance())
     with subprocess.Popen(["sleep", "300"]) as process, live.rewritten(run, every_seconds=0.5):
         wait_for(written.exists, process)
@@ -517,7 +502,7 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     """As under a condition; until one of them comes up there isn't even a column."""
     ranges = {name: Range(low=0.1, high=0.2, scale="log") for name in ("decay", "rate")}
     study = replace(make_trial().study, space=ranges)
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
         tables = outcomes(run, GOAL, [study])
@@ -548,7 +533,7 @@ def test_several_runs_on_one_page(tmp_path: Path) -> None:
     assert_refused(elsewhere, "unknown-name", "'mnist/*'", "digits/mlp")
 
 
-def write_large_run(path: Path, recipes: int, trials: int) -> Run:
+def write_large_run(path: Path, recipes: int, trials: int) -> RunFiles:
     """Trials of all recipes at one batch size; the last one of all reaches the goal first."""
     space = {
         "learning_rate": Range(low=0.01, high=1.0, scale="log"),
@@ -556,7 +541,7 @@ def write_large_run(path: Path, recipes: int, trials: int) -> Run:
     }
     plain = replace(make_trial(goals=["val/error < 0.2"]).study, space=space, trials=trials)
     studies = [replace(plain, recipe=f"recipe-{number}") for number in range(recipes)]
-    run = Run(path)
+    run = RunFiles(path)
     for number, study in enumerate(studies):
         finished = [
             FinishedTrial(

@@ -41,7 +41,7 @@ from orchestrator.records import (
     Study,
     Trial,
 )
-from orchestrator.results import Run, Within, best_of, frontier_of
+from orchestrator.results import RunFiles, Within, best_of, frontier_of
 
 SIZES = 2 ** np.arange(1, 10)
 DATA = 2.0**14
@@ -173,10 +173,10 @@ def run_of(
     status: Any = "exhausted",
     params: Any = None,
     repeats: int = 0,
-) -> Run:
+) -> RunFiles:
     """A run whose best rate lies between two that were tried, and whose loss falls with the steps.
     Repeats are a tenth worse."""
-    run, studies = Run(place), [*studies]
+    run, studies = RunFiles(place), [*studies]
     stop = {"at_goal": False, "dominated": None}
     sweep = {"name": "planted", "seed": 0, "stop": stop, "scales": scales or {}}
     run.create(sweep, studies, {})
@@ -271,7 +271,7 @@ def test_within_seconds(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def scaled(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def scaled(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """Best batch sizes like D^0.5."""
     place = tmp_path_factory.mktemp("scaled") / "run"
     studies, scales = [], {}
@@ -287,7 +287,7 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_the_command_says_laws_and_places(scaled: Run) -> None:
+def test_the_command_says_laws_and_places(scaled: RunFiles) -> None:
     said = orchestrate("scale", scaled.place, "--at", "data=4096", "--json")
     document = json.loads(said.stdout)
     law = next(law for law in document["laws"] if law["quantity"] == BEST_BATCH)
@@ -305,7 +305,7 @@ def test_the_command_says_laws_and_places(scaled: Run) -> None:
     assert 'id="scales"' in page
 
 
-def test_laws_of_several_amounts_say_which(scaled: Run) -> None:
+def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
     amounts = ["steps=4", "examples=8192"]
     found = scale_answer({"": scaled}, within=[Within.parse(text) for text in amounts])
     laws = [law for law in found.laws if law.quantity.startswith(BEST_BATCH)]
@@ -313,7 +313,7 @@ def test_laws_of_several_amounts_say_which(scaled: Run) -> None:
     assert laws[0].published == {"data": {}}  # which are about whole trainings
 
 
-def test_runs_of_equal_names_are_told_apart(scaled: Run) -> None:
+def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:
     assert_refused(orchestrate("scale", scaled.place, scaled.place), "given-twice")
     one, two = (
         {best.workload for best in scale_answer(dict.fromkeys(names, scaled)).bests}
@@ -322,7 +322,7 @@ def test_runs_of_equal_names_are_told_apart(scaled: Run) -> None:
     assert two == {f"{name}: {workload}" for name in ("a", "b") for workload in one}
 
 
-def test_the_laws_of_rates_and_timescales(scaled: Run) -> None:
+def test_the_laws_of_rates_and_timescales(scaled: RunFiles) -> None:
     laws = {law.quantity: law for law in scale_answer({"": scaled}).laws}
     assert TIMESCALE not in laws  # nothing decays
     low, high = laws[BEST_RATE].exponents["data"].ends

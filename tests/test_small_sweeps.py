@@ -12,7 +12,7 @@ from driving import frontier, trained_alone
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping import local
 from orchestrator.sweeping.local import why_here
 
@@ -89,7 +89,7 @@ def test_a_trial_that_raises_is_recorded_as_failed_as_on_ray(
     file = sweep_file(workloads=["mine.py:Raising"], batch_sizes=[64], faults={"max_failures": 0})
     done = orchestrate("sweep", file, "--out", tmp_path / "run", cwd=tmp_path)
     assert done.returncode in (0, 1, 3), done.stderr
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
     assert {row["status"] for row in rows} >= {"failed"}
     assert any("too large" in (row["error"] or "") for row in rows)

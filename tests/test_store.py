@@ -19,7 +19,7 @@ from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
 from orchestrator.records import FinishedTrial, Measurement, Outcome
 from orchestrator.records.studies import Program
-from orchestrator.results import Run, merger, study_files
+from orchestrator.results import RunFiles, merger, study_files
 from orchestrator.results.merger import Merger
 
 
@@ -37,7 +37,7 @@ KEY = STUDY.key
 
 
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(1, 2.0, math.nan, status="diverged"))
     run.write(finished(0, 3.0, 1.0))
     assert run.trials(KEY)["status"].to_pylist() == ["exhausted", "diverged"]
@@ -50,21 +50,21 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
     """A writer that was killed in between."""
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(0, 3.0))
     run.write(finished(1, 3.0), finished(2, 3.0))
     max(tmp_path.glob("trials/**/trials-*.parquet")).unlink()
     next(tmp_path.glob("trials/**/")).joinpath(".trials-1795734249123.parquet.77").write_bytes(b"h")
     assert set(run.measurements(KEY)["trial"].to_pylist()) == {0}
     assert run.trials(KEY).num_rows == 1
-    run.put_together(KEY, over=False)
+    run.put_together(KEY, finished=False)
     assert {path.name for path in tmp_path.rglob("[!.]*.parquet")} == {"study.parquet"}
 
 
 def test_the_rows_that_make_trials_count_are_written_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, write = Run(tmp_path), study_files.write_table
+    run, write = RunFiles(tmp_path), study_files.write_table
     written: list[str] = []
 
     def full_after_one(place: Place, table: Any, **options: Any) -> None:
@@ -85,15 +85,15 @@ def test_the_rows_that_make_trials_count_are_written_last(
 
 def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -> None:
     """Also if the clock is set back, another process writes, and some trials are merged."""
-    run, now = Run(tmp_path), 1_795_734_249_000
+    run, now = RunFiles(tmp_path), 1_795_734_249_000
     for attempt, passed in enumerate((0, -(10**9), 5, -7)):
         monkeypatch.setattr(study_files.time, "time_ns", lambda p=passed: (now + p) * 10**6)
         # Trial 0 goes on each time, another one ends beside it.
         again = finished(0, *map(float, range(attempt + 1)), status="paused")
         run.write(again, finished(4 - attempt, 1.0))
-        run = Run(tmp_path) if attempt % 2 else run
+        run = RunFiles(tmp_path) if attempt % 2 else run
         if attempt == 1:
-            run.put_together(KEY, over=False)
+            run.put_together(KEY, finished=False)
         assert run.trials(KEY)["steps"].to_pylist()[0] == 10 * (attempt + 1)
         assert run.curve(KEY, 0)["val/loss"].to_pylist() == [*map(float, range(attempt + 1))]
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
@@ -102,7 +102,7 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
 
 
 def test_metrics_may_appear_later(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(0, 3.0))
     later = Measurement(step=0, seconds=0.0, metrics={"val/loss": 1.0, "test/loss": 2.0})
     outcome = Outcome(status="exhausted", steps=0, seconds=0.0)
@@ -114,10 +114,10 @@ def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
     """Their names have no slash."""
     trial = finished(0, 3.0, 1.0)
     of_program = tuple(replace(m, metrics={"loss": float(m.step)}) for m in trial.measurements)
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(replace(trial, measurements=of_program))
     assert next(iter(run.finished(STUDY))).measurements == of_program
-    run.put_together(STUDY.key, over=True)
+    run.put_together(STUDY.key, finished=True)
     assert next(iter(run.finished(STUDY))).measurements == of_program
 
 
@@ -133,7 +133,7 @@ def test_a_program_may_report_what_measurements_have_columns_for() -> None:
 
 
 def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(0, 3.0, 1.0))
     (file,) = (tmp_path / "trials").rglob("*.parquet")
     pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["width"]), file)
@@ -144,20 +144,20 @@ def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with refused("not-a-run", tmp_path, "sweep.yaml"):
-        Run.open(tmp_path)
+        RunFiles.open(tmp_path)
 
 
-def tables(run: Run) -> list[object]:
+def tables(run: RunFiles) -> list[object]:
     return [run.trials(KEY).to_pylist(), run.measurements(KEY).to_pylist(), run.metrics(KEY)]
 
 
 def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(2, 2.0, math.nan, status="diverged"))
     run.write(finished(0, 3.0, 1.0))
     run.write(finished(1, status="failed"))
     before, trials = tables(run), [*run.finished(STUDY)]
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
     assert str(tables(run)) == str(before)
     assert str([*run.finished(STUDY)]) == str(trials)
@@ -167,19 +167,19 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     run.write(finished(3, 4.0))
     assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
     before = tables(run)
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
     assert run.trials(KEY)["status"].to_pylist() == 2 * ["exhausted"] + ["diverged", "exhausted"]
     assert len(list(tmp_path.rglob("*.parquet"))) == 2
 
 
 def test_what_is_paused_is_dominated_once_its_study_is_over(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.write(finished(0, 3.0, status="paused"))
     run.write(finished(1, 3.0, 1.0))
     for over, status in ((False, "paused"), (True, "dominated"), (False, "dominated")):
         before = run.measurements(KEY)
-        run.put_together(KEY, over=over)
+        run.put_together(KEY, finished=over)
         assert run.trials(KEY)["status"].to_pylist() == [status, "exhausted"]
         assert run.measurements(KEY) == before
 
@@ -206,20 +206,20 @@ def test_putting_trials_together_may_end_anywhere(
     for act in ("write", "remove"):
         monkeypatch.setattr(Place, act, or_killed(getattr(Place, act)))
     for acts in range(100):
-        run = Run(tmp_path / str(acts))
+        run = RunFiles(tmp_path / str(acts))
         allowed = 1000
         run.write(*(finished(index, 3.0 + index) for index in range(3)))
-        run.put_together(KEY, over=True)
+        run.put_together(KEY, finished=True)
         run.write(finished(1, 7.0, 8.0), finished(5, 1.0))
         run.write(finished(4, 9.0))
         before = tables(run)
         allowed = acts
         with suppress(Killed):
-            run.put_together(KEY, over=True)
+            run.put_together(KEY, finished=True)
         over = allowed > 0
         assert str(tables(run)) == str(before), f"after {acts} acts"
         allowed = 1000
-        run.put_together(KEY, over=True)
+        run.put_together(KEY, finished=True)
         assert str(tables(run)) == str(before)
         assert {path.name for path in run.place.local.rglob("*.parquet")} == {"study.parquet"}
         if over:
@@ -235,7 +235,7 @@ def test_trials_are_put_together_while_others_are_written(
     """And some of them again, which must not be taken for what was read before."""
     monkeypatch.setattr(merger, "MOST_LOOSE", 20)
     monkeypatch.setattr(merger, "LOOSE_SHARE", 0)
-    run, chance, loose = Run(tmp_path), random.Random(0), []
+    run, chance, loose = RunFiles(tmp_path), random.Random(0), []
     keys = [replace(KEY, batch_size=size) for size in (32, 64)]
     with closing(Merger(run, keys)) as merging:
         for index in range(300):
@@ -252,7 +252,7 @@ def test_trials_are_put_together_while_others_are_written(
     assert run.trials(KEY)["trial"].to_pylist() == [*range(300)]
     lengths = Counter(run.measurements(KEY)["trial"].to_pylist())
     assert [10 * lengths[n] for n in range(300)] == run.trials(KEY)["steps"].to_pylist()
-    run.put_together(KEY, over=True)
+    run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
 
 
@@ -265,7 +265,7 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(merger, "MOST_LOOSE", 2)
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     for kind in ("measurements", "trials"):
         # In the way of what is to be written.
         next(iter(folders(run, kind))).joinpath("study.parquet", "x").mkdir(parents=True)
@@ -278,7 +278,7 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
     assert run.loose(KEY) == 5  # trial 0 was written twice
 
 
-def folders(run: Run, kind: str) -> list[Path]:
+def folders(run: RunFiles, kind: str) -> list[Path]:
     run.write(finished(0, 1.0))
     return [path.parent for path in run.place.local.glob(f"{kind}/**/trials-*")]
 
@@ -286,7 +286,7 @@ def folders(run: Run, kind: str) -> list[Path]:
 def write_on(path: Path, said: Connection) -> None:
     """Writes trial after trial, and says when one is written; a thread puts them together."""
     merger.MOST_LOOSE, merger.LOOSE_SHARE = 5, 0
-    run = Run(path)
+    run = RunFiles(path)
     merging = Merger(run, [KEY])
     last = len(run.trials(KEY)) - 1
     for size in cycle((1, 3, 2)):
@@ -306,7 +306,7 @@ def test_what_was_said_to_be_written_is_there_after_any_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At random moments, and while it is being written and put together."""
-    run, chance, last = Run(tmp_path), random.Random(0), -1
+    run, chance, last = RunFiles(tmp_path), random.Random(0), -1
     # Forked off a process that has everything imported.
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     processes = multiprocessing.get_context("forkserver")
@@ -329,7 +329,7 @@ def test_what_was_said_to_be_written_is_there_after_any_kill(
     assert last > 100
 
 
-def check(run: Run, said: int) -> int:
+def check(run: RunFiles, said: int) -> int:
     """How many trials there are: at least up to the one `said` to be written, each in full."""
     trials = run.trials(KEY)["trial"].to_pylist()
     assert said < len(trials)

@@ -26,7 +26,7 @@ import ray
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import SweepFailed
-from orchestrator.results import FrontierRow, Run, frontier_of, merger, to_csv
+from orchestrator.results import FrontierRow, RunFiles, frontier_of, merger, to_csv
 
 pytestmark = pytest.mark.dear
 
@@ -39,13 +39,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[FrontierRow]:
     """Runs a sweep on Ray, from this process, and returns its frontier."""
-    planned, run = plan(Sweep.model_validate(document)), Run(path)
+    planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
     assert train_apart(run, planned.sweep, planned.studies, cluster)
     return frontier_of(run)
 
 
 def sweep_here(path: Path, document: dict[str, Any]) -> list[FrontierRow]:
-    planned, run = plan(Sweep.model_validate(document)), Run(path)
+    planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
     train_all(run, planned)
     return frontier_of(run)
@@ -118,7 +118,7 @@ def test_warm_gangs_of_two_ranks_find_the_same_and_tell_prometheus(
     alone = sweep_here(tmp_path / "alone", {**document, "resources": {}})
     assert [(row.steps, row.trial) for row in rows] == [(row.steps, row.trial) for row in alone]
     study = plan(Sweep.model_validate(document)).studies[0]
-    assert Run(tmp_path / "together").trials(study.key)["ranks"].to_pylist() == [2, 2, 2]
+    assert RunFiles(tmp_path / "together").trials(study.key)["ranks"].to_pylist() == [2, 2, 2]
 
     (node,) = ray.nodes()
     place = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
 from orchestrator.records import CONTROLS, Outcome, Range, Study, Trial
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, RunFiles
 from orchestrator.sweeping.progress import Progress
 
 HOSTILE = "[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
@@ -30,16 +30,16 @@ def study() -> Study:
 
 
 @pytest.fixture
-def run(tmp_path: Path, study: Study) -> Run:
+def run(tmp_path: Path, study: Study) -> RunFiles:
     """As an archive could have it."""
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     run.create({"name": "x"}, [study], {})
     return run
 
 
 @pytest.mark.dear
 @pytest.mark.parametrize("command", ["status", "frontier", "best"])
-def test_tables_show_names_as_text(run: Run, command: str) -> None:
+def test_tables_show_names_as_text(run: RunFiles, command: str) -> None:
     arguments = [command, str(run.place), *(["val/error"] if command == "best" else [])]
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.exception
@@ -97,7 +97,7 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
 ) -> None:
     space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
     study = replace(make_trial(goals=("val/error < 0.5",)).study, space=space, recipe="nesterov")
-    run = Run(tmp_path)
+    run = RunFiles(tmp_path)
     run.create({"name": "x"}, [study], {})
     row = FrontierRow(
         workload=study.workload, recipe="nesterov", optimizer="nesterov", batch_size=32,

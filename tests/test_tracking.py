@@ -22,7 +22,7 @@ from orchestrator.cli.runs import sweep
 from orchestrator.files.event_files import events, scalars, wandb_records
 from orchestrator.files.places import Place
 from orchestrator.records import FinishedTrial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import Director
 from orchestrator.sweeping import tracking
 from orchestrator.sweeping.tracking import Trackers, check_trackers
@@ -82,7 +82,7 @@ def test_trackers_are_told_every_measurement_once(
     set_environment(monkeypatch, WANDB_MODE="offline", WANDB_API_KEY=KEY)
     result = orchestrate("sweep", file, "--no-ray", "--out", path, *trackers)
     assert result.returncode == 0, result.stderr
-    expected = held_by(Run(path))
+    expected = held_by(RunFiles(path))
     assert len(expected) == 3, "two and a repeat"
     assert told_to_mlflow(path) == expected
     assert told_to_wandb(path) == expected
@@ -98,7 +98,7 @@ def test_trackers_are_told_every_measurement_once(
 def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_path: Path) -> None:
     # The name of a workload leads nowhere else.
     study = make_study(workload="../../w", stop_dominated=True, budget_steps=3200)
-    run = Run(tmp_path / "run")
+    run = RunFiles(tmp_path / "run")
     seen: list[set[str]] = []
 
     def session(fates: Mapping[int, Fate]) -> None:
@@ -139,7 +139,7 @@ def test_a_tracker_may_raise(
     said = b"".join([result.stderr.encode(), *files])
     assert said.count(b"mlflow missed a trial") == 1
     assert b"secret" not in said
-    assert len(held_by(Run(path))) == 6
+    assert len(held_by(RunFiles(path))) == 6
 
 
 @pytest.mark.dear
@@ -151,7 +151,7 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     director, said = Director([make_study()], 0), list[str]()
     director.begin()
     before = children()
-    trackers = Trackers(["tensorboard"], Run(tmp_path), director, "tiny", said.append)
+    trackers = Trackers(["tensorboard"], RunFiles(tmp_path), director, "tiny", said.append)
     assert len(children() - before) == 1
     began = time.monotonic()
     for proposal in all_waiting(director):
@@ -172,10 +172,10 @@ def children() -> set[str]:
 
 
 DRIVER = """
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import Director
 from orchestrator.sweeping.tracking import Trackers
-Trackers(["mlflow", "tensorboard"], Run("run"), Director([], 0), "tiny", print)
+Trackers(["mlflow", "tensorboard"], RunFiles("run"), Director([], 0), "tiny", print)
 input("up")
 """
 
@@ -193,7 +193,7 @@ def test_trackers_end_with_the_driver_but_hear_no_interrupt(tmp_path: Path) -> N
         driver.kill()
 
 
-def held_by(run: Run) -> dict[str, Told]:
+def held_by(run: RunFiles) -> dict[str, Told]:
     return {name_of(one): told(one) for study in run.studies() for one in run.finished(study)}
 
 

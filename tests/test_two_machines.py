@@ -11,7 +11,7 @@ from conftest import first_trials, wait_for
 from machines import Machine, can_be_had, machines
 
 from orchestrator.records import Measurement, Outcome
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 
 pytestmark = [pytest.mark.cluster, can_be_had]
 
@@ -63,10 +63,10 @@ def test_ranks_on_two_machines_train_the_same_as_on_one(
             other.do("pkill", "--signal=KILL", "--full", r"^ray::(_Peer|Gang|Resource)")
             assert process.wait(300) == 0, log.read_text()
     assert "is tried again" in (run / "log.txt").read_text()
-    (study,) = Run(run).studies()
+    (study,) = RunFiles(run).studies()
     for trial in first_trials(study, 0):
         measured, _ = train_on_pair(trial)
-        curve = Run(run).curve(study.key, trial.index).to_pylist()
+        curve = RunFiles(run).curve(study.key, trial.index).to_pylist()
         assert len(curve) > 5
         assert [[row["step"], *map(row.get, METRICS)] for row in curve] == [
             [one.step, *map(one.metrics.get, METRICS)] for one in measured
@@ -119,7 +119,7 @@ def test_a_machine_that_is_taken_away_with_notice_loses_no_step(tmp_path: Path) 
             wait_for(lambda: other.run("pgrep", "--full", "^ray::Gang").returncode, process, log)
             other.do("pkill", "--signal=KILL", "--full", "ray")
             assert process.wait(300) == 3, log.read_text()
-    (study,) = Run(run).studies()
-    trials = Run(run).trials(study.key).to_pylist()
+    (study,) = RunFiles(run).studies()
+    trials = RunFiles(run).trials(study.key).to_pylist()
     assert [trial["steps"] for trial in trials] == [600, 600]
     assert max(trial["resumed_steps"] for trial in trials) >= before > 100

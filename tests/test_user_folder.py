@@ -74,7 +74,7 @@ def test_all_that_a_sweep_names_may_be_ones_own() -> None:
             "search": {"algorithm": "sobol"},
         }
     )
-    assert sweep.places == {"w.py:W", "o.py:O", "sgd", "tpe", "sobol"}
+    assert sweep.code_names == {"w.py:W", "o.py:O", "sgd", "tpe", "sobol"}
 
 
 def test_processes_of_a_machine_share_one_copy_of_the_code(

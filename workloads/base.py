@@ -232,17 +232,17 @@ def check_range(workload: Workload, **ranges: tuple[int, int]) -> None:
             raise wrong_value(f"`{name}`", f"from {low} to {high:,}", value)
 
 
-def share_of_all(smoothing: Share, over: str, classes: int) -> Share:
+def share_of_all(smoothing: Share, among: str, classes: int) -> Share:
     """Converts label smoothing to torch's definition: the share of a target that is spread evenly
     over all classes, the true class included. Shallue et al. spread it over the other classes only,
     which equals a share K / (K - 1) times as large over all K classes."""
-    if over not in ("all", "others"):
-        raise unknown("smoothing_over", str(over), ("all", "others"))
-    share = smoothing if over == "all" else smoothing * classes / (classes - 1)
+    if among not in ("all", "others"):
+        raise unknown("smoothing_over", str(among), ("all", "others"))
+    share = smoothing if among == "all" else smoothing * classes / (classes - 1)
     # The values of a tensor were checked before, each as a number.
     if not isinstance(share, Tensor) and not 0 <= share <= 1:
         raise BadInput(
-            f"'label_smoothing' over {over} of {classes} classes must leave the true class the "
+            f"'label_smoothing' over {among} of {classes} classes must leave the true class the "
             f"largest share, but got {smoothing!r}.",
             code="wrong-value",
         )

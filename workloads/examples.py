@@ -84,22 +84,22 @@ def _batch_of(
     return batch if len(index) else mapped(lambda tensor: tensor[:0], batch)
 
 
-def _stacked(values: Sequence[Any], numbers: Sequence[int], place: str) -> Batch:
-    """Stacks `values`, which the rows `numbers` have at `place`, to a batch."""
+def _stacked(values: Sequence[Any], numbers: Sequence[int], path: str) -> Batch:
+    """Stacks `values`, which the rows `numbers` have at `path`, to a batch."""
     first = values[0]
     if isinstance(first, Mapping):
         if not all(isinstance(v, Mapping) and v.keys() == first.keys() for v in values):
-            raise _refusal(values, numbers, place)
+            raise _refusal(values, numbers, path)
         return {
-            name: _stacked([value[name] for value in values], numbers, f"{place}[{name!r}]")
+            name: _stacked([value[name] for value in values], numbers, f"{path}[{name!r}]")
             for name in first
         }
     if isinstance(first, tuple) or (isinstance(first, list) and not _is_array(first)):
         if not all(isinstance(v, type(first)) and len(v) == len(first) for v in values):
-            raise _refusal(values, numbers, place)
+            raise _refusal(values, numbers, path)
         columns = enumerate(zip(*values, strict=True))
-        return like(first, [_stacked(c, numbers, f"{place}[{n}]") for n, c in columns])
-    return _tensor(values, numbers, place)
+        return like(first, [_stacked(c, numbers, f"{path}[{n}]") for n, c in columns])
+    return _tensor(values, numbers, path)
 
 
 def _is_array(value: list[Any]) -> bool:
@@ -114,7 +114,7 @@ def _are(values: Sequence[Any], kinds: type | UnionType) -> bool:
     return all(issubclass(kind, kinds) for kind in {*map(type, values)})
 
 
-def _tensor(values: Sequence[Any], numbers: Sequence[int], place: str) -> Tensor:
+def _tensor(values: Sequence[Any], numbers: Sequence[int], path: str) -> Tensor:
     with suppress(TypeError, ValueError, RuntimeError):
         if _are(values, Tensor):
             return torch.stack(list(values))
@@ -124,7 +124,7 @@ def _tensor(values: Sequence[Any], numbers: Sequence[int], place: str) -> Tensor
             array = np.asarray(values)
             tensor = torch.from_numpy(array)
             return tensor.to(torch.get_default_dtype()) if array.dtype == np.float64 else tensor
-    raise _refusal(values, numbers, place)
+    raise _refusal(values, numbers, path)
 
 
 def _look(value: Any) -> str:
@@ -136,21 +136,21 @@ def _look(value: Any) -> str:
     return f"{kind} of {len(value)}" if isinstance(value, list | tuple) else kind
 
 
-def _refusal(values: Sequence[Any], numbers: Sequence[int], place: str) -> BadInput:
+def _refusal(values: Sequence[Any], numbers: Sequence[int], path: str) -> BadInput:
     """Makes the error for rows that can't be stacked. It names the first row that looks other than
     the first row; if all look alike, it says what the first row holds."""
     expected = _look(values[0])
     for number, value in zip(numbers, values, strict=True):
         if (found := _look(value)) != expected:
             return BadInput(
-                f"The rows of a data set must be alike, but row{place} is {expected} in row "
+                f"The rows of a data set must be alike, but row{path} is {expected} in row "
                 f"{numbers[0]} and {found} in row {number}. Make them alike in the data set (pad "
                 "them to one length, for example), or give Loaded a `collate=` that does.",
                 code="unlike-rows",
             )
     return BadInput(
         "The rows of a data set must be made of tensors, arrays and numbers, but "
-        f"row{place} is {described(values[0])} in row {numbers[0]}. Convert it in the data set, "
+        f"row{path} is {described(values[0])} in row {numbers[0]}. Convert it in the data set, "
         "leave it out, or give Loaded a `collate=` that does.",
         code="wrong-data",
     )

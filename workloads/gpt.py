@@ -44,7 +44,7 @@ class GPT(Text):
             )
 
     @property
-    def growth(self) -> float:
+    def widening(self) -> float:
         """The width in units of the base width."""
         return self.width / (self.base_width or self.width)
 
@@ -54,16 +54,18 @@ class GPT(Text):
     def groups(self, model: nn.Module) -> Sequence[Group]:
         """The factors of Yang et al. (2022, table 8) for Adam, whose decay the rate multiplies."""
         hidden = [n for n, p in model.named_parameters() if n.startswith("blocks.") and p.ndim > 1]
-        group = Group(parameters=hidden, learning_rate=1 / self.growth, weight_decay=self.growth)
-        return [group] if self.growth != 1 else []
+        group = Group(
+            parameters=hidden, learning_rate=1 / self.widening, weight_decay=self.widening
+        )
+        return [group] if self.widening != 1 else []
 
 
 class Network(nn.Module):
     def __init__(self, of: GPT) -> None:
         super().__init__()
-        self.width, self.growth = of.width, of.growth
+        self.width, self.widening = of.width, of.widening
         self.embedding = nn.Embedding(of.vocabulary, of.width)
-        self.blocks = nn.ModuleList(Block(of.width, of.head_width) for _ in range(of.layers))
+        self.blocks = nn.ModuleList(GPTBlock(of.width, of.head_width) for _ in range(of.layers))
         self.norm = nn.RMSNorm(of.width)
         self.head = nn.Linear(of.width, of.vocabulary, bias=False)
         if of.tied:
@@ -78,10 +80,10 @@ class Network(nn.Module):
         x = functional.rms_norm(self.embedding(tokens), (self.width,))
         for block in self.blocks:
             x = block(x, self.cos, self.sin)
-        return self.head(self.norm(x) / self.growth)  # type: ignore[no-any-return]
+        return self.head(self.norm(x) / self.widening)  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class GPTBlock(nn.Module):
     def __init__(self, width: int, head_width: int) -> None:
         super().__init__()
         self.head_width = head_width

@@ -218,12 +218,12 @@ class OpenImagesResNet50(Photographs):
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         pixels, present = batch
         logits = model(pixels)
-        place = ((logits.nan_to_num() + LIMIT) * (BINS / (2 * LIMIT))).long().clamp(0, BINS - 1)
+        bin_ = ((logits.nan_to_num() + LIMIT) * (BINS / (2 * LIMIT))).long().clamp(0, BINS - 1)
         counts = logits.new_zeros(len(logits), BINS)
         return {
             "loss": _cross_entropy(logits, present),
-            "all": counts.scatter_add(1, place, torch.ones_like(logits)),
-            "present": counts.scatter_add(1, place, present.to(logits.dtype)),
+            "all": counts.scatter_add(1, bin_, torch.ones_like(logits)),
+            "present": counts.scatter_add(1, bin_, present.to(logits.dtype)),
         }
 
     def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -144,7 +144,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
         self.blocks = nn.Sequential(
-            nn.Dropout(0.0), *(Block(width) for _ in range(layers)), nn.LayerNorm(width)
+            nn.Dropout(0.0), *(TransformerBlock(width) for _ in range(layers)), nn.LayerNorm(width)
         )
         self.logits = nn.Linear(width, vocabulary)
 
@@ -153,7 +153,7 @@ class Transformer(nn.Module):
         return self.logits(self.blocks(inputs))  # type: ignore[no-any-return]
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.heads = max(4, width // 64)

@@ -127,7 +127,7 @@ def _common_length(tensors: Batch) -> int:
     if any(not isinstance(leaf, Tensor) or not leaf.dim() for _, leaf in found) or (
         len({len(leaf) for _, leaf in found}) != 1
     ):
-        kinds = ", ".join(f"{place or 'all'}: {described(leaf)}" for place, leaf in found)
+        kinds = ", ".join(f"{path or 'all'}: {described(leaf)}" for path, leaf in found)
         raise BadInput(
             f"The parts of a split must be tensors of equal length, but are {kinds or 'none'}. "
             "Use Loaded for a data set that returns its examples one by one.",

@@ -34,16 +34,16 @@ def like(batch: Sequence[Any], parts: list[Any]) -> Sequence[Any]:
     return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
 
 
-def leaves(batch: Batch, place: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(batch: Batch, path: str = "") -> Iterator[tuple[str, Any]]:
     """Yields each leaf with its place, written as in Python, such as `['inputs'][0]`."""
     if isinstance(batch, Mapping):
         for name, part in batch.items():
-            yield from leaves(part, f"{place}[{name!r}]")
+            yield from leaves(part, f"{path}[{name!r}]")
     elif isinstance(batch, list | tuple):
         for number, part in enumerate(batch):
-            yield from leaves(part, f"{place}[{number}]")
+            yield from leaves(part, f"{path}[{number}]")
     else:
-        yield place, batch
+        yield path, batch
 
 
 def divided(batch: Batch, sizes: int | list[int]) -> Iterator[Batch]:
@@ -66,11 +66,11 @@ def checked(batch: Batch, examples: int, maker: str) -> Batch:
     """Returns the batch, or refuses it if a leaf is not a tensor with one row for each of the
     `examples`. `maker` is the function that made the batch, for the error message."""
     found = [*leaves(batch)]
-    for place, leaf in found:
+    for path, leaf in found:
         if not isinstance(leaf, Tensor) or leaf.shape[:1] != (examples,):
             raise BadInput(
                 f"{maker} must return a tensor, or a dict, list or tuple of tensors, with one row "
-                f"per example, but for {examples} examples batch{place} is {described(leaf)}.",
+                f"per example, but for {examples} examples batch{path} is {described(leaf)}.",
                 code="wrong-result",
             )
     if not found:

@@ -24,15 +24,9 @@ from orchestrator.analysis.valleys import Points, minima
 from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
-from orchestrator.results import Run, Within
+from orchestrator.results import RunFiles, Within
 from orchestrator.results.best import reaches, sign_of
-from orchestrator.results.counting import (
-    Counted,
-    at_ends,
-    columns,
-    has_finished,
-    lowest_of_each,
-)
+from orchestrator.results.counting import Counted, at_ends, columns, has_finished, lowest_of_each
 from orchestrator.results.frontier import refuse_unmeasured
 from orchestrator.results.store import refuse_branches, refuse_compact
 from orchestrator.results.tables import numbers
@@ -94,7 +88,7 @@ class BestBatch:
 
 
 def best_batch_sizes(
-    run: Run, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
+    run: RunFiles, metric: str, *, within: Sequence[Within] = (), maximise: bool | None = None
 ) -> list[BestBatch]:
     """The best batch size of each workload and recipe for each amount; without amounts, for the
     budget that all its batch sizes had."""
@@ -115,11 +109,11 @@ def best_batch_sizes(
         bests = [_points(metric, mine, amount) for mine in curves.values()]
         # The scatter about the curves is taken from all that are about one amount.
         usable = [best.points for best in bests if len(best.points) >= ENOUGH_SIZES]
-        places = iter(minima([_scaled(points, sign) for points in usable]))
+        batch_sizes = iter(minima([_scaled(points, sign) for points in usable]))
         for best, mine in zip(bests, curves.values(), strict=True):
-            place = next(places) if len(best.points) >= ENOUGH_SIZES else None
-            verdict = _verdict(place, best.points, len(mine))
-            found.append(replace(best, batch_size=place, verdict=verdict))
+            batch_size = next(batch_sizes) if len(best.points) >= ENOUGH_SIZES else None
+            verdict = _verdict(batch_size, best.points, len(mine))
+            found.append(replace(best, batch_size=batch_size, verdict=verdict))
     return found
 
 
@@ -160,13 +154,13 @@ def _whole(studies: Sequence[Study]) -> Within:
 class _Searched:
     """All that was measured in one study."""
 
-    def __init__(self, run: Run, metric: str, sign: float, study: Study) -> None:
+    def __init__(self, run: RunFiles, metric: str, sign: float, study: Study) -> None:
         self.study, self._sign, self._metric = study, sign, metric
         self.trials = run.trials(study.key)
         self._counted = Counted(study, self.trials)
         self._params: dict[int, dict[str, Value]] = {
-            index: json.loads(self.trials["params"][place].as_py())
-            for index, place in self._counted.places.items()
+            index: json.loads(self.trials["params"][row].as_py())
+            for index, row in self._counted.row_of.items()
         }
         self._of_trials = run.measurements(study.key, {metric, "seconds"})
         self._of_repeats = run.repeats.measurements(study.key, {metric, "seconds"})
@@ -241,29 +235,29 @@ class _Searched:
         if len(differing) != 1 or not all(map(is_positive, every[differing[0]])):
             return best
         (name,) = differing
-        of_place: dict[float, float] = {}
+        of_log: dict[float, float] = {}
         for index, params in self._params.items():
-            place = math.log2(float(params[name]))
-            of_place[place] = min(of_place.get(place, math.inf), lowest.get(index, math.inf))
-        places, values = np.array(sorted(of_place.items())).T
+            log = math.log2(float(params[name]))
+            of_log[log] = min(of_log.get(log, math.inf), lowest.get(index, math.inf))
+        logs, values = np.array(sorted(of_log.items())).T
         values, raised = _in_logs(values, self._sign)
         at = int(values.argmin())
         if at in (0, len(values) - 1):
             return replace(best, at_end=True)
-        near = np.abs(places - places[at]) <= NEXT_TO_BEST
+        near = np.abs(logs - logs[at]) <= NEXT_TO_BEST
         near[at - 1 : at + 2] = True
         near &= np.isfinite(values)
         if near.sum() < 3:
             return best
-        bend, slope, level = np.polyfit(places[near] - places[at], values[near], 2)
-        place = places[at] - slope / (2 * bend)
-        if bend <= 0 or not places[at - 1] <= place <= places[at + 1]:
+        bend, slope, level = np.polyfit(logs[near] - logs[at], values[near], 2)
+        log = logs[at] - slope / (2 * bend)
+        if bend <= 0 or not logs[at - 1] <= log <= logs[at + 1]:
             return best
         value = float(level - slope**2 / (4 * bend))
         return replace(
             best,
             value=self._sign * (math.exp(value) if raised else value),
-            params={**best.params, name: float(2**place)},
+            params={**best.params, name: float(2**log)},
         )
 
 
@@ -291,11 +285,11 @@ def _scaled(points: Sequence[LowestAt], sign: float) -> Points:
     return Points(log_sizes=sizes, values=values, errors=errors / plain if raised else errors)
 
 
-def _verdict(place: Estimate | None, points: Sequence[LowestAt], tried: int) -> str:
-    if place is None:
+def _verdict(batch_size: Estimate | None, points: Sequence[LowestAt], tried: int) -> str:
+    if batch_size is None:
         can = f"{len(points)} of {tried} can be used, {ENOUGH_SIZES} are needed"
         return f"too few batch sizes to tell: {can}"
-    low, high = place.ends
+    low, high = batch_size.ends
     if low == 0 and high == math.inf:
         return UNDECIDED
     if low == 0:

@@ -27,10 +27,10 @@ FURTHEST = 2.0
 """Distance up to which factor 1 is extrapolated along its slope, in lengths of a branch. A cost
 below 1 / FURTHEST is reported as 1 / FURTHEST."""
 
-PLACES = np.linspace(0, FURTHEST, 1001)
+COMPARED_AT = np.linspace(0, FURTHEST, 1001)
 """Places where losses are compared, in lengths of a branch."""
 
-END = int(np.searchsorted(PLACES, 1))
+END = int(np.searchsorted(COMPARED_AT, 1))
 
 INVERSES = np.concatenate([[0], np.geomspace(1e-5, 1e5, 1001)])
 """Values of b / B_crit that are tried."""
@@ -38,7 +38,7 @@ INVERSES = np.concatenate([[0], np.geomspace(1e-5, 1e5, 1001)])
 
 @lru_cache(maxsize=256)
 def smoothing(at: tuple[float, ...]) -> Floats:
-    """The matrix that takes losses evaluated `at` shares of the length to those at `PLACES`: a
+    """The matrix that takes losses evaluated `at` shares of the length to those at `COMPARED_AT`: a
     least-squares spline of parabolas, and a straight line beyond the end.
 
     The curve is linear in the losses, so the mean over seeds may be taken before or after, and
@@ -51,14 +51,14 @@ def smoothing(at: tuple[float, ...]) -> Floats:
         sides = (found <= knot).sum(), ((knot < found) & (found <= 2 * knot)).sum()
         if min(sides) >= ENOUGH_EVALUATIONS:
             knots.append(float(knot))
-    matrix: Floats = _parabolas(PLACES, knots) @ np.linalg.pinv(_parabolas(found, knots))
+    matrix: Floats = _parabolas(COMPARED_AT, knots) @ np.linalg.pinv(_parabolas(found, knots))
     return matrix
 
 
-def _parabolas(places: Floats, knots: Sequence[float]) -> Floats:
+def _parabolas(positions: Floats, knots: Sequence[float]) -> Floats:
     """A matrix with a column for each basis function of the spline."""
-    within, beyond = np.minimum(places, 1), np.maximum(places - 1, 0)
-    columns = [np.ones(len(places)), places]
+    within, beyond = np.minimum(positions, 1), np.maximum(positions - 1, 0)
+    columns = [np.ones(len(positions)), positions]
     for knot in knots:
         columns.append(np.maximum(within - knot, 0) ** 2 + 2 * (1 - knot) * beyond)
     return np.column_stack(columns)
@@ -75,8 +75,8 @@ def examples_ratio(reference: Floats, losses: Floats) -> Estimate:
     if not np.isfinite(losses).all():
         return Estimate(value=math.inf, low=math.inf, high=math.inf)
     value, high, low = (
-        1 / min(place, FURTHEST) if place else math.inf
-        for place in _crossings(PLACES, reference - losses[:, [END]])
+        1 / min(crossing, FURTHEST) if crossing else math.inf
+        for crossing in _crossings(COMPARED_AT, reference - losses[:, [END]])
     )
     return Estimate(value=value, low=low, high=high)
 
@@ -89,9 +89,9 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
     differences = np.zeros((len(curves[1]), len(INVERSES)))
     sound = [factor for factor in curves if factor > 1 and np.isfinite(curves[factor]).all()]
     for factor in sound:
-        places = (1 + INVERSES) / (1 + factor * INVERSES)
+        positions = (1 + INVERSES) / (1 + factor * INVERSES)
         differences += curves[factor][:, [END]]
-        differences -= [np.interp(places, PLACES, losses) for losses in curves[1]]
+        differences -= [np.interp(positions, COMPARED_AT, losses) for losses in curves[1]]
     value, high, low = (
         batch_size / inverse if inverse else math.inf
         for inverse in _crossings(INVERSES, differences)
@@ -100,24 +100,24 @@ def critical_batch_size(curves: Mapping[int, Floats], batch_size: int) -> Estima
     return Estimate(value=value, low=low, high=high) if known else None
 
 
-def _crossings(places: Floats, differences: Floats) -> tuple[float, float, float]:
+def _crossings(positions: Floats, differences: Floats) -> tuple[float, float, float]:
     """The first place where the mean over seeds is below 0, the first where it may be, and the
     first where it must be. Infinite if there is none."""
     mean = differences.mean(axis=0)
     with np.errstate(over="ignore"):  # losses of a branch that nearly diverged may overflow
         reach = reach_of_mean(differences)
-    value, early, late = (_first(places, line) for line in (mean, mean - reach, mean + reach))
+    value, early, late = (_first(positions, line) for line in (mean, mean - reach, mean + reach))
     return value, early, late
 
 
-def _first(places: Floats, line: Floats) -> float:
+def _first(positions: Floats, line: Floats) -> float:
     below = np.flatnonzero(line <= 0)
     if not len(below):
         return math.inf
     after = int(below[0])
     before = max(after - 1, 0)
     share = line[before] / (line[before] - line[after]) if after else 0.0
-    return float(places[before] + share * (places[after] - places[before]))
+    return float(positions[before] + share * (positions[after] - positions[before]))
 
 
 def fifth_more(ratios: Mapping[int, Estimate]) -> Estimate:

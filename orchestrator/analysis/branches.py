@@ -17,9 +17,9 @@ from itertools import pairwise
 import numpy as np
 
 from orchestrator.analysis.branch_costs import (
+    COMPARED_AT,
     END,
     ENOUGH_EVALUATIONS,
-    PLACES,
     critical_batch_size,
     examples_ratio,
     fifth_more,
@@ -247,13 +247,13 @@ def _length_of(branches: Collection[Branch]) -> float:
 
 
 def _smoothed(branch: Branch, length: float) -> Floats:
-    """The smoothed loss at all `PLACES`; infinite if the loss was not always finite."""
+    """The smoothed loss at all `COMPARED_AT`; infinite if the loss was not always finite."""
     if np.isfinite(branch.loss).all():
         with np.errstate(over="ignore", invalid="ignore"):
             losses: Floats = smoothing(tuple((branch.examples / length).tolist())) @ branch.loss
         if np.isfinite(losses).all():
             return losses
-    return np.full(len(PLACES), np.inf)
+    return np.full(len(COMPARED_AT), np.inf)
 
 
 def settled(verdicts: Collection[Verdict]) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.points import Point, curves_of, points_of, trained_points
+from orchestrator.analysis.points import CurvePoint, curves_of, points_of, trained_points
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.records import ENOUGH_SIZES, StudyKey, Value
 from orchestrator.results import FrontierRow, StepTime
@@ -236,7 +236,7 @@ def costs(
     ]
 
 
-def _prices(point: Point, device: Device, price: float | None) -> list[Priced]:
+def _prices(point: CurvePoint, device: Device, price: float | None) -> list[Priced]:
     """Prices on all numbers of devices, as if none were Pareto-optimal."""
     found = []
     for count in device.devices(point.batch_size):

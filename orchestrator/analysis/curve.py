@@ -61,7 +61,7 @@ DRAWS = 2000
 ENDS = ((1 - CONFIDENCE) / 2, 0.5, (1 + CONFIDENCE) / 2)
 """Shares of the draws: those below an interval, below the median, and below its upper end."""
 
-PLACES = 97
+COMPARED_AT = 97
 """Number of batch sizes, from the smallest to the largest, at which curves are compared."""
 
 REFUSED = 3.5
@@ -86,9 +86,9 @@ class Curves:
     """Logarithm (base e) of the largest likelihood of a curve."""
 
     @cached_property
-    def places(self) -> Floats:
+    def compared_at(self) -> Floats:
         """log of the batch sizes at which curves are compared."""
-        return np.linspace(self.log_sizes[0], self.log_sizes[-1], PLACES)
+        return np.linspace(self.log_sizes[0], self.log_sizes[-1], COMPARED_AT)
 
     def log_steps(self, log_sizes: Floats) -> Floats:
         """(curves, batch sizes)"""
@@ -100,19 +100,19 @@ class Curves:
 
     def examples_within(self, tolerance: float) -> Estimate:
         """The largest batch size whose examples exceed the fewest tested by at most this share."""
-        return told(2 ** self.log_within(tolerance))
+        return estimate_of(2 ** self.log_within(tolerance))
 
     def log_within(self, tolerance: float) -> Floats:
         """log of that batch size, for each curve."""
-        return _last_within(self._log_examples, self.places, tolerance)
+        return _last_within(self._log_examples, self.compared_at, tolerance)
 
     @cached_property
-    def _shape_at_places(self) -> Floats:
-        return self._shape(self.places)
+    def _shape_there(self) -> Floats:
+        return self._shape(self.compared_at)
 
     @cached_property
     def _log_examples(self) -> Floats:
-        return self._shape_at_places + self.places
+        return self._shape_there + self.compared_at
 
     @property
     def unseen(self) -> tuple[float, float]:
@@ -127,17 +127,17 @@ class Curves:
 
     def steps_within(self, tolerance: float) -> Estimate:
         """The first batch size whose steps exceed the fewest tested by at most this share."""
-        logs = self._shape_at_places
-        return told(2 ** -_last_within(logs[:, ::-1], -self.places[::-1], tolerance))
+        logs = self._shape_there
+        return estimate_of(2 ** -_last_within(logs[:, ::-1], -self.compared_at[::-1], tolerance))
 
     @property
     def steps_min(self) -> Estimate:
-        return told(2**self.level)
+        return estimate_of(2**self.level)
 
     @property
     def exponent(self) -> Estimate:
         with np.errstate(divide="ignore"):
-            return told(1 / self.softness)
+            return estimate_of(1 / self.softness)
 
     @property
     def bends_at(self) -> Estimate:
@@ -156,7 +156,7 @@ class Curves:
         return middle, low, high
 
 
-def told(draws: Floats) -> Estimate:
+def estimate_of(draws: Floats) -> Estimate:
     """The median of draws, and their 90 % interval."""
     low, value, high = np.quantile(draws, ENDS, method="inverted_cdf").tolist()
     return Estimate(value=value, low=low, high=high)
@@ -171,8 +171,8 @@ def bend(distance: Floats, softness: Floats) -> Floats:
 
 def starving(share: Floats, beyond: Floats) -> Floats:
     """log of how many times the steps B_min makes it take, at log(B / smallest batch size)."""
-    more: Floats = -np.log2(1 - share * np.exp2(-beyond))
-    return more
+    extra: Floats = -np.log2(1 - share * np.exp2(-beyond))
+    return extra
 
 
 def curves_through(
@@ -250,25 +250,25 @@ def _around(values: Floats, likely: NDArray[np.bool_], count: int) -> Floats:
     """Evenly spaced values from just below the first likely one to just above the last."""
     if len(values) == 1:
         return values
-    places = np.flatnonzero(likely)
-    ends = values[max(places[0] - 1, 0)], values[min(places[-1] + 1, len(values) - 1)]
+    positions = np.flatnonzero(likely)
+    ends = values[max(positions[0] - 1, 0)], values[min(positions[-1] + 1, len(values) - 1)]
     return np.linspace(*ends, count)
 
 
-def _last_within(logs: Floats, places: Floats, tolerance: float) -> Floats:
-    """The last place, of each curve, at which `logs` exceed their minimum by at most this share;
-    between two places on a straight line."""
+def _last_within(logs: Floats, positions: Floats, tolerance: float) -> Floats:
+    """The last position, of each curve, at which `logs` exceed their minimum by at most this share;
+    between two positions on a straight line."""
     bound = logs.min(axis=1) + np.log2(1 + tolerance)
-    count = len(places)
+    count = len(positions)
     last = count - 1 - (logs <= bound[:, None])[:, ::-1].argmax(axis=1)
     after = np.minimum(last + 1, count - 1)
     rows = np.arange(len(logs))
     rise = logs[rows, after] - logs[rows, last]
     part = np.where(after > last, (bound - logs[rows, last]) / np.maximum(rise, 1e-12), 0)
-    found: Floats = places[last] + np.minimum(part, 1) * (places[after] - places[last])
+    found: Floats = positions[last] + np.minimum(part, 1) * (positions[after] - positions[last])
     return found
 
 
 def ratio_of_draws(first: Floats, second: Floats) -> Estimate:
     """The ratio of draws of two curves, which are independent of each other."""
-    return told(first / second[np.random.default_rng(1).permutation(DRAWS)])
+    return estimate_of(first / second[np.random.default_rng(1).permutation(DRAWS)])

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.analysis.estimates import Estimate, Floats, normal_reach
-from orchestrator.analysis.points import Point
+from orchestrator.analysis.points import CurvePoint
 from orchestrator.results import FrontierRow
-from orchestrator.results.repeats import Repeats
+from orchestrator.results.repeats import WinnerRepeats
 
 PART = 2 / 3
 """Share of the trials of which a part consists. From part to part the best varies as much as it
@@ -72,7 +72,7 @@ class Errors:
         whole: Floats = np.diag(self.resolution + (0 if self.seeds is None else self.seeds))
         return whole if self.few_trials is None else whole + self.few_trials
 
-    def intervals(self, points: Sequence[Point]) -> list[Estimate]:
+    def intervals(self, points: Sequence[CurvePoint]) -> list[Estimate]:
         """The steps that each point would take in the median over seeds and other trials. The goal
         was passed after the measurement before."""
         without = np.diag(self.covariance) - self.resolution
@@ -106,7 +106,7 @@ class Errors:
         )
 
 
-def errors_of(points: Sequence[Point]) -> Errors:
+def errors_of(points: Sequence[CurvePoint]) -> Errors:
     """What the run knows of the errors of the points of one curve."""
     repeats = [point.again for point in points if point.again]
     luck = luck_of(repeats) if len(repeats) == len(points) else None
@@ -121,7 +121,7 @@ def errors_of(points: Sequence[Point]) -> Errors:
     )
 
 
-def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
+def luck_of(repeats: Sequence[WinnerRepeats]) -> Floats | None:
     """log2 of repeats' steps over their mean, of all batch sizes: a few seeds tell little."""
     found = []
     for again in repeats:
@@ -131,7 +131,7 @@ def luck_of(repeats: Sequence[Repeats]) -> Floats | None:
     return np.concatenate(found) if found else None
 
 
-def _seed_variance(luck: Floats, again: Repeats) -> float:
+def _seed_variance(luck: Floats, again: WinnerRepeats) -> float:
     """The variance of a median of repeats. Their own scatter counts as much as that of all batch
     sizes: a point whose repeats lie far apart is less well known than others."""
     count, own, whole = len(again.steps), 1.0, float(luck.var())
@@ -141,7 +141,7 @@ def _seed_variance(luck: Floats, again: Repeats) -> float:
     return apart * variance_of_median(luck, again.count)
 
 
-def freedom_of(again: Repeats) -> int:
+def freedom_of(again: WinnerRepeats) -> int:
     """Degrees of freedom of the variance of a median of repeats."""
     return OWN_WEIGHT + max(len(again.steps) - 1, 0)
 
@@ -158,7 +158,7 @@ def rounding_variance(steps: float, resolution: float) -> float:
     return math.log2(max(steps, 1) / max(steps - resolution, 1)) ** 2 / 12
 
 
-def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
+def _few_trials(points: Sequence[CurvePoint], luck: Floats | None) -> Floats | None:
     """log2 of how many more steps the best of each part takes than the best of all (parts, batch
     sizes); None if too few trials are known of some batch size."""
     known = [_known(point) for point in points]
@@ -184,7 +184,7 @@ def _few_trials(points: Sequence[Point], luck: Floats | None) -> Floats | None:
     return np.stack(found, axis=1)
 
 
-def _known(point: Point) -> dict[int, float]:
+def _known(point: CurvePoint) -> dict[int, float]:
     """Trial -> its steps: medians of repeats, or those of the trials themselves."""
     if point.again is not None:
         return dict(point.again.medians)
@@ -221,7 +221,7 @@ def _median_best(known: list[int], total: int, count: int) -> int | None:
     """The median, over all choices of `count` of the trials, of the fewest steps: the smallest
     known for which half of the choices hold it or a better one. None if none is."""
     choices = math.comb(total, count)
-    for place, steps in enumerate(known, start=1):
-        if 2 * math.comb(total - place, count) <= choices:
+    for number, steps in enumerate(known, start=1):
+        if 2 * math.comb(total - number, count) <= choices:
             return steps
     return None

@@ -16,9 +16,9 @@ import numpy as np
 from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
-from orchestrator.noise import estimates
+from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.records import StudyKey
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, RunFiles
 from orchestrator.results.noise_courses import NoiseCourse, NoiseCourses, noise_courses
 
 
@@ -48,7 +48,7 @@ class Comparison(OfCurve):
     preconditioned: Estimate | None
 
 
-def mean_of(course: NoiseCourse) -> estimates.Estimate:
+def mean_of(course: NoiseCourse) -> NoiseEstimate:
     """The means of |G|^2 and trS over the steps of a training, each divided by the squared length
     of the noisy gradient at its step. The mean of |G|^2 is then the progress of an average step, as
     a share of its progress without noise. The errors are those of the samples."""
@@ -65,7 +65,7 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
     weights = np.divide(
         shares, lengths * shares[moves].sum(), out=np.zeros_like(lengths), where=moves
     )
-    return estimates.Estimate(
+    return NoiseEstimate(
         gradient_square=float((weights * square).sum()),
         variance=float((weights * variance).sum()),
         floor=float(((weights * square_error) ** 2).sum()),
@@ -75,7 +75,7 @@ def mean_of(course: NoiseCourse) -> estimates.Estimate:
     )
 
 
-def forecasts_of(run: Run, rows: Sequence[FrontierRow]) -> list[Forecast]:
+def forecasts_of(run: RunFiles, rows: Sequence[FrontierRow]) -> list[Forecast]:
     """The forecasts from the winners of these rows whose noise scale was measured."""
     winners = {row.key: row.trial for row in without_growing(rows) if row.trial is not None}
     found = noise_courses(run, run.studies(), winners)
@@ -94,12 +94,12 @@ class NoisePoint:
 def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
     """The noise scale at each step at which at least half of the trainings were measured. Intervals
     come from the scatter of the trainings, or for a single training from its samples."""
-    by_step: dict[int, list[estimates.Estimate]] = {}
+    by_step: dict[int, list[NoiseEstimate]] = {}
     for course in courses:
         for step, point in zip(course.steps, course.points, strict=True):
             by_step.setdefault(step, []).append(point)
     return [
-        NoisePoint(step=step, trainings=len(points), scale=_told(_mean(points)))
+        NoisePoint(step=step, trainings=len(points), scale=_as_estimate(_mean(points)))
         for step, points in sorted(by_step.items())
         if 2 * len(points) >= len(courses)
     ]
@@ -120,16 +120,16 @@ def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
     from their scatter, or for a single training from its samples."""
     mean = _mean([mean_of(course) for course in courses])
     known = len(courses) > 1 or mean.variance_error
-    return _told(mean) if known else Estimate(value=mean.noise_scale)
+    return _as_estimate(mean) if known else Estimate(value=mean.noise_scale)
 
 
-def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:
+def _mean(points: Sequence[NoiseEstimate]) -> NoiseEstimate:
     """The mean of several trainings, with errors from their scatter."""
     if len(points) == 1:
         return points[0]
     squares, variances = np.array([(each.gradient_square, each.variance) for each in points]).T
     count = len(points)
-    return estimates.Estimate(
+    return NoiseEstimate(
         gradient_square=float(squares.mean()),
         variance=float(variances.mean()),
         floor=float(squares.var(ddof=1)) / count,
@@ -139,7 +139,7 @@ def _mean(points: Sequence[estimates.Estimate]) -> estimates.Estimate:
     )
 
 
-def _told(estimate: estimates.Estimate) -> Estimate:
+def _as_estimate(estimate: NoiseEstimate) -> Estimate:
     low, high = estimate.interval()
     return Estimate(value=estimate.noise_scale, low=low, high=high)
 

@@ -11,10 +11,10 @@ from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import DESIGN_NAMES, Choice, Range, Study
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, RunFiles
 
 
-def methods_of(run: Run, rows: Sequence[FrontierRow]) -> str:
+def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     """Sentences on what was done, from what the run's files say. What a run of others did not write
     down is left out."""
     studies = run.studies()
@@ -101,12 +101,12 @@ def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
     )
 
 
-def _amount(run: Run, studies: Sequence[Study]) -> str:
+def _amount(run: RunFiles, studies: Sequence[Study]) -> str:
     keys = [study.key for study in studies]
     trials, repeats = (sum(map(len, run.in_parallel(of.trials, keys))) for of in (run, run.repeats))
-    told = run.provenance()
-    packages = ", ".join(f"{name} {version}" for name, version in told.get("packages", {}).items())
-    commit = f", commit {told['commit']}" if told.get("commit") else ""
-    made = f" It was made with orchestrate-batch-size {told['version']}{commit}" if told else ""
+    facts = run.provenance()
+    packages = ", ".join(f"{name} {version}" for name, version in facts.get("packages", {}).items())
+    commit = f", commit {facts['commit']}" if facts.get("commit") else ""
+    made = f" It was made with orchestrate-batch-size {facts['version']}{commit}" if facts else ""
     made += f", {packages}" if packages else ""
     return f"The run holds {trials:,} trials and {repeats:,} repeats.{made}{'.' if made else ''}"

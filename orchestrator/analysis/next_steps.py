@@ -23,9 +23,9 @@ from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.records import Study
-from orchestrator.results import Spent
+from orchestrator.results import MeanCost
 
-Kind = Literal["trials", "repeats", "batch size"]
+StepKind = Literal["trials", "repeats", "batch size"]
 
 MOST_STEPS = 3
 
@@ -51,7 +51,7 @@ class Effect(OfCurve):
 class Step:
     """An addition to a sweep, with its expected effects and its price."""
 
-    kind: Kind
+    kind: StepKind
     workloads: tuple[str, ...]
     recipes: tuple[str, ...]
     totals: tuple[tuple[int, int], ...]
@@ -75,14 +75,14 @@ class Step:
 
 
 def next_steps(
-    scalings: Sequence[Scaling], studies: Sequence[Study], taken: Sequence[Spent], *, fixed: bool
+    scalings: Sequence[Scaling], studies: Sequence[Study], paid: Sequence[MeanCost], *, fixed: bool
 ) -> list[Step]:
     """At most three additions, the one that narrows most for its price first, given what trainings
-    have `taken`. If the points are `fixed`, no trials can be added."""
+    have `paid`. If the points are `fixed`, no trials can be added."""
     known = [one for one in scalings if one.curves is not None]
     widths = [_width(one, None) for one in known]
     steps = [
-        with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, taken)
+        with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
         for step in _candidates(known, studies, fixed=fixed)
     ]
     enough = 1 - WORTH
@@ -100,11 +100,11 @@ def _candidates(
 ) -> Iterator[Step]:
     for names in dict.fromkeys((one.workload, one.recipe) for one in scalings):
         of_recipe = [s for s in studies if (s.workload, s.recipe) == names and not s.batch_schedule]
-        more: list[tuple[Kind, dict[int, int]]] = [
+        enlarged: list[tuple[StepKind, dict[int, int]]] = [
             ("repeats", {s.batch_size: 2 * s.repeats for s in of_recipe if s.repeats}),
             ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not fixed}),
         ]
-        for kind, totals in more:
+        for kind, totals in enlarged:
             if totals:
                 whole = tuple(sorted(totals.items()))
                 yield Step(kind=kind, workloads=names[:1], recipes=names[1:], totals=whole)
@@ -157,12 +157,12 @@ def _width(scaling: Scaling, step: Step | None) -> float | None:
     if covariance is None:
         return None
     if step is not None and step.kind == "batch size":
-        place = int(np.searchsorted(sizes, math.log2(step.batch_sizes[0])))
-        sizes = np.insert(sizes, place, math.log2(step.batch_sizes[0]))
+        position = int(np.searchsorted(sizes, math.log2(step.batch_sizes[0])))
+        sizes = np.insert(sizes, position, math.log2(step.batch_sizes[0]))
         typical = float(np.diag(covariance).mean())
         for axis in (0, 1):
-            covariance = np.insert(covariance, place, 0.0, axis=axis)
-        covariance[place, place] = typical
+            covariance = np.insert(covariance, position, 0.0, axis=axis)
+        covariance[position, position] = typical
     covariance = covariance + float(np.median(curves.scatter)) ** 2 * np.eye(len(sizes))
     middle = np.median(curves.log_steps(sizes), axis=0)
     low, high = curves_through(sizes, middle, covariance).examples_within(CRITICAL_TOLERANCE).ends
@@ -180,9 +180,9 @@ def _after(errors: Errors, step: Step | None) -> Floats | None:
     return None if fewer is None else fewer.covariance
 
 
-def with_price(step: Step, studies: Sequence[Study], taken: Sequence[Spent]) -> Step:
+def with_price(step: Step, studies: Sequence[Study], taken: Sequence[MeanCost]) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
-    of_recipes: dict[tuple[str, str], list[Spent]] = {}
+    of_recipes: dict[tuple[str, str], list[MeanCost]] = {}
     for one in sorted(taken, key=lambda one: one.key.batch_size):
         of_recipes.setdefault((one.key.workload, one.key.recipe), []).append(one)
     added = [
@@ -222,7 +222,7 @@ def _added(
                 yield names, study.batch_size, total - study.trials, repeats / 2
 
 
-def _price_at(known: Sequence[Spent], batch_size: int) -> tuple[float, float, float | None]:
+def _price_at(known: Sequence[MeanCost], batch_size: int) -> tuple[float, float, float | None]:
     """Examples of a trial and of a repeat at a batch size, and seconds per example, interpolated
     between those that were trained."""
     sizes = np.log2([one.key.batch_size for one in known])

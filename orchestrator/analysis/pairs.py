@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from orchestrator.analysis.errors import errors_of, freedom_of
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, normal_reach, ratio_of, reach_of
-from orchestrator.analysis.points import Names, OfCurve, Point, curves_of, points_of
+from orchestrator.analysis.points import CurvePoint, Names, OfCurve, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
 from orchestrator.results import FrontierRow, to_csv
@@ -81,7 +81,7 @@ class Side:
     row: FrontierRow
     budget: int | None
     """Largest number of steps of its trials."""
-    point: Point | None = None
+    point: CurvePoint | None = None
     own: tuple[Error, ...] = ()
     """Errors from the distance between measurements, and from the seeds of repeats."""
     few_trials: Error | None = None
@@ -139,16 +139,16 @@ def sides_of(
             # Where the error from few trials is not known, the scatter about the curve stands in.
             telling = sum(point.tells for point in points)
             scatter = Error(scaling.contributions.scatter**2, telling - 2)
-        for place in ((row.key, row.goal) for row in curve):
-            sides[place] = Side(row=rows[place], budget=answers.budgets.get(place[0]))
+        for key in ((row.key, row.goal) for row in curve):
+            sides[key] = Side(row=rows[key], budget=answers.budgets.get(key[0]))
         for at, point in enumerate(points):
             few, again = errors.few_trials, point.again
             own = [Error(float(errors.resolution[at]))]
             if errors.seeds is not None and again is not None:
                 own.append(Error(float(errors.seeds[at]), freedom_of(again)))
-            place = point.row.key, point.row.goal
-            sides[place] = replace(
-                sides[place],
+            key = point.row.key, point.row.goal
+            sides[key] = replace(
+                sides[key],
                 point=point,
                 own=tuple(own),
                 few_trials=scatter if few is None else Error(float(few[at, at])),
@@ -156,8 +156,8 @@ def sides_of(
     return sides
 
 
-def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:
-    """Compares one study; `alike` says whether all its measurements are equal."""
+def study_pair(a: Side, b: Side, *, identical: bool) -> StudyPair:
+    """Compares one study; `identical` says whether all its measurements are equal."""
     known = [side for side in (a, b) if side.point is not None]
     pair = StudyPair(
         workload=a.row.workload, recipe=a.row.recipe, goal=a.row.goal,
@@ -168,7 +168,7 @@ def study_pair(a: Side, b: Side, *, alike: bool) -> StudyPair:
         return replace(pair, reason=reason)
     if missing := [name for side, name in ((a, "A"), (b, "B")) if side.point is None]:
         pair = replace(pair, reason=f"not reached in {' and '.join(missing)}")
-    if alike and to_csv([a.row]) == to_csv([b.row]):
+    if identical and to_csv([a.row]) == to_csv([b.row]):
         return replace(pair, ratio=Estimate(value=1.0) if known else None, verdict="same")
     if not known:
         return replace(pair, verdict="agree")

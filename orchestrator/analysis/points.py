@@ -8,7 +8,7 @@ from typing import Any
 
 from orchestrator.records import Value
 from orchestrator.results import FrontierRow
-from orchestrator.results.repeats import Repeats
+from orchestrator.results.repeats import WinnerRepeats
 
 ENOUGH_STEPS = 10
 """Smallest number of steps from which conclusions are drawn. With fewer, the answer may be wrong by
@@ -36,7 +36,7 @@ class OfCurve:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class CurvePoint:
     """The steps to goal of one study, as used in tables, figures, fits, comparisons and advice.
 
     The winner of N trials was lucky, so its steps are too few by an unknown amount. The median of
@@ -46,7 +46,7 @@ class Point:
     steps: float
     resolution: int
     """Steps since the previous measurement; the goal was passed between the two."""
-    again: Repeats | None = None
+    again: WinnerRepeats | None = None
     """The repeats whose median it is; None for the fewest steps of any trial."""
 
     @property
@@ -90,7 +90,7 @@ def without_growing(rows: Iterable[FrontierRow]) -> list[FrontierRow]:
     return [row for row in rows if row.batch_schedule is None]
 
 
-def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
+def points_of(rows: Sequence[FrontierRow]) -> list[CurvePoint]:
     """A point for each row with an answer, in their order. `rows` must hold whole curves: one has
     medians only if all its points that reached the goal have repeats."""
     in_medians = {names: has_medians(curve) for names, curve in curves_of(rows).items()}
@@ -101,15 +101,15 @@ def points_of(rows: Sequence[FrontierRow]) -> list[Point]:
     return [point for point in points if point is not None]
 
 
-def _point(row: FrontierRow, *, of_medians: bool) -> Point | None:
+def _point(row: FrontierRow, *, of_medians: bool) -> CurvePoint | None:
     again = row.repeats if of_medians else None
     if row.censored:
         return None
     if again is not None and again.median is not None:
-        return Point(row=row, steps=again.median, resolution=again.resolution, again=again)
+        return CurvePoint(row=row, steps=again.median, resolution=again.resolution, again=again)
     if of_medians or row.steps is None:
         return None
-    return Point(row=row, steps=row.steps, resolution=row.resolution or 0)
+    return CurvePoint(row=row, steps=row.steps, resolution=row.resolution or 0)
 
 
 def has_medians(curve: Sequence[FrontierRow]) -> bool:
@@ -129,7 +129,7 @@ def beside_minima(curves: Mapping[str, Sequence[FrontierRow]]) -> str:
     )
 
 
-def trained_points(rows: Sequence[FrontierRow]) -> list[Point]:
+def trained_points(rows: Sequence[FrontierRow]) -> list[CurvePoint]:
     """The points that took at least one step, from the smallest batch size up. A goal that was
     passed before the first step costs nothing, and 0 steps have no logarithm."""
     found = [point for point in points_of(rows) if point.steps]

@@ -47,7 +47,7 @@ def gaps(rows: Iterable[FrontierRow | BestRow], goal: Goal) -> list[Gap]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class Quality:
     """The results of one recipe at one batch size, relative to the baseline."""
 
     recipe: str
@@ -67,7 +67,7 @@ class Largeness:
     examples: int
     """Budget of the baseline in examples, which all batch sizes were given."""
     accuracy: float
-    held: tuple[Held, ...]
+    held: tuple[Quality, ...]
     large_from: int | None
     """Batch size from which on the baseline's recipe no longer keeps its accuracy and its loss."""
     huge_from: int | None
@@ -96,7 +96,7 @@ def largeness(
         raise BadInput(f"{goal.metric} is neither an error rate nor an accuracy", code="no-share")
     unit = base.metrics.get(loss)
     held = tuple(
-        Held(
+        Quality(
             recipe=row.recipe,
             batch_size=row.batch_size,
             accuracy_share=_accuracy(row, goal) / reference,

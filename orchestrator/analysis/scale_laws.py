@@ -22,7 +22,7 @@ from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.words import in_words, listed
 from orchestrator.records import BadInput, wrong_value
-from orchestrator.results import GoalOf, Run, Within, frontier_of
+from orchestrator.results import GoalOf, RunFiles, Within, frontier_of
 
 DATA, MODEL = "data", "model"
 """The scales of published laws: amount of training data, number of parameters."""
@@ -64,7 +64,7 @@ class ScalePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
+class ForetoldPoint:
     """A point at the largest scale, predicted by the law of all smaller ones."""
 
     point: ScalePoint
@@ -96,7 +96,7 @@ class Law:
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
     """Scale -> change of the exponent along it, which is no constant if this excludes 0."""
-    held: tuple[Held, ...]
+    held: tuple[ForetoldPoint, ...]
     points: tuple[ScalePoint, ...]
     left_out: tuple[str, ...]
 
@@ -104,13 +104,13 @@ class Law:
     def bent(self) -> list[str]:
         return [name for name, change in self.bends.items() if not change.holds(0.0)]
 
-    def at(self, place: Mapping[str, float]) -> Predicted:
-        """The law at another place, which must name each of its scales."""
+    def at(self, point: Mapping[str, float]) -> Predicted:
+        """The law at another point, which must name each of its scales."""
         names, whole, beyond = [*self.exponents], {}, {}
         for name in names:
-            tried = [point.at[name] for point in self.points]
-            whole[name] = place[name]
-            beyond[name] = max(place[name] / max(tried), min(tried) / place[name], 1.0)
+            tried = [each.at[name] for each in self.points]
+            whole[name] = point[name]
+            beyond[name] = max(point[name] / max(tried), min(tried) / point[name], 1.0)
         straight = _fitted(self.points, names)
         bent = _fitted(self.points, names, [*self.bends]) if self.bends else None
         assert straight is not None
@@ -135,22 +135,22 @@ class _Fit:
     scatter: float
     freedom: int
 
-    def estimate(self, place: int, factor: float = 1.0) -> Estimate:
-        value = factor * float(self.coefficients[place])
-        reach = abs(factor) * self.covariance[place, place] ** 0.5 * reach_of(self.freedom)
+    def estimate(self, index: int, factor: float = 1.0) -> Estimate:
+        value = factor * float(self.coefficients[index])
+        reach = abs(factor) * self.covariance[index, index] ** 0.5 * reach_of(self.freedom)
         return Estimate(value=value, low=value - reach, high=value + reach)
 
-    def at(self, place: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
+    def at(self, point: Mapping[str, float], error: float = 0.0, *, mean: bool = False) -> Estimate:
         """The law at a place, as a point of this error would find it, or the `mean` of points."""
-        (row,) = _design(_logs([place], self.names) - self.middle, self.names, self.bent)
+        (row,) = _design(_logs([point], self.names) - self.middle, self.names, self.bent)
         variance = row @ self.covariance @ row + error**2 + (0 if mean else self.scatter**2)
         middle, reach = float(row @ self.coefficients), variance**0.5 * reach_of(self.freedom)
         low, value, high = (math.exp(min(m, 700)) for m in (middle - reach, middle, middle + reach))
         return Estimate(value=value, low=low, high=high)
 
 
-def _logs(places: Iterable[Mapping[str, float]], names: Sequence[str]) -> Floats:
-    return np.array([[math.log(at[name]) for name in names] for at in places])
+def _logs(scales: Iterable[Mapping[str, float]], names: Sequence[str]) -> Floats:
+    return np.array([[math.log(at[name]) for name in names] for at in scales])
 
 
 def _design(logs: Floats, names: Sequence[str], bent: Sequence[str]) -> Floats:
@@ -215,7 +215,7 @@ def laws_of(
     for kind in [names, names[:1]] if DATA in names[:1] and names[1:] else [names]:
         if (fit := _fitted(points, kind) if kind else None) is None:
             continue
-        exponents = {name: fit.estimate(1 + place) for place, name in enumerate(kind)}
+        exponents = {name: fit.estimate(1 + index) for index, name in enumerate(kind)}
         yield Law(
             quantity=quantity,
             recipe=recipe,
@@ -239,14 +239,14 @@ def _bends(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[tuple
             yield name, bent.estimate(-1, 2 * (max(logs) - min(logs)))
 
 
-def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Held]:
+def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[ForetoldPoint]:
     largest = max(point.at[names[0]] for point in points)
     fit = _fitted([point for point in points if point.at[names[0]] < largest], names)
     for point in points:
         if fit is not None and point.at[names[0]] == largest:
             predicted = fit.at(point.at, error_of(point.value))
             holds = predicted.holds(point.value.value)
-            yield Held(point=point, predicted=predicted, holds=holds)
+            yield ForetoldPoint(point=point, predicted=predicted, holds=holds)
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
@@ -304,7 +304,7 @@ Scales = Mapping[str, Mapping[str, float]]
 
 
 def scale_answer(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, RunFiles],
     metric: str | None = None,
     *,
     within: Sequence[Within] = (),
@@ -335,17 +335,17 @@ def scale_answer(
     return ScaleAnswer(bests=tuple(bests), laws=tuple(laws), notes=tuple(notes))
 
 
-def scales_of(run: Run) -> dict[str, dict[str, float]]:
+def scales_of(run: RunFiles) -> dict[str, dict[str, float]]:
     """The place of each workload, by the name of the scale. Empty if the run names no scales."""
-    told: Any = run.sweep().get("scales") or {}
-    places = told.values() if isinstance(told, Mapping) else [None]
-    if not all(isinstance(at, Mapping) and all(map(is_positive, at.values())) for at in places):
+    scales: Any = run.sweep().get("scales") or {}
+    values = scales.values() if isinstance(scales, Mapping) else [None]
+    if not all(isinstance(at, Mapping) and all(map(is_positive, at.values())) for at in values):
         rule = "a mapping of workloads to numbers above 0, by the name of the scale"
-        raise wrong_value(f"`scales` of {run.place}", rule, told)
-    return {name: {scale: float(one) for scale, one in at.items()} for name, at in told.items()}
+        raise wrong_value(f"`scales` of {run.place}", rule, scales)
+    return {name: {scale: float(one) for scale, one in at.items()} for name, at in scales.items()}
 
 
-def _metric_of(run: Run, goals: Sequence[GoalOf]) -> str:
+def _metric_of(run: RunFiles, goals: Sequence[GoalOf]) -> str:
     """The metric of the first goal or, without goals, the first that the run was imported with."""
     known = [one.goal.metric for one in goals]
     known += [goal.metric for study in run.studies() for goal in study.goals]
@@ -384,12 +384,12 @@ def laws_of_critical(curves: Sequence[Scaling], scales: Scales) -> Iterator[Law]
             for one in mine
             if not one.critical_by_examples_is
         )
-        told = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
-        quantity = max(told, key=lambda quantity: len(told[quantity]))
-        used = {point.workload for point in told[quantity]}
+        points_of = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
+        quantity = max(points_of, key=lambda quantity: len(points_of[quantity]))
+        used = {point.workload for point in points_of[quantity]}
         why = f"no {quantity} with both ends of its interval"
         left_out = [f"{one.workload} ({why})" for one in mine if one.workload not in used]
-        yield from laws_of(f"{quantity} until {goal}", recipe, told[quantity], left_out)
+        yield from laws_of(f"{quantity} until {goal}", recipe, points_of[quantity], left_out)
 
 
 def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> list[ScalePoint]:

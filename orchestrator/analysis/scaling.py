@@ -244,5 +244,5 @@ def fewest_steps(one: Scaling) -> float:
 
 def _fewest(one: Scaling) -> Floats:
     assert one.curves is not None
-    fewest: Floats = 2 ** one.curves.log_steps(one.curves.places).min(axis=1)
+    fewest: Floats = 2 ** one.curves.log_steps(one.curves.compared_at).min(axis=1)
     return fewest

@@ -14,7 +14,7 @@ import numpy as np
 from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
 from orchestrator.analysis.estimates import Estimate, reach_of_mean
 from orchestrator.records import FinishedTrial, Value
-from orchestrator.search import STOPPED, Point
+from orchestrator.search import STOPPED, Fork
 
 ENDED = ("exhausted", "reached")
 """Outcomes of trainings that came to the end."""
@@ -25,7 +25,7 @@ class BranchJudge:
     loss: str
     learning_rate: float
 
-    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the learning rate that is best for the choosing seeds."""
         choosing = [
             finished for finished in ended if point.seed_of(finished.trial) < point.choosing
@@ -39,7 +39,7 @@ class BranchJudge:
 
     settled = staticmethod(settled)
 
-    def verdict(self, point: Point, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
+    def verdict(self, point: Fork, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(
             [*self.branches(point, length, ended)],
             batch_size=point.studies[0].batches.first,
@@ -50,7 +50,7 @@ class BranchJudge:
         return float(params["learning_rate"]) / self.learning_rate
 
     def branches(
-        self, point: Point, length: int, ended: Iterable[FinishedTrial]
+        self, point: Fork, length: int, ended: Iterable[FinishedTrial]
     ) -> Iterator[Branch]:
         """The branches of at least this length, cut off there. Failed trials count as diverged."""
         for finished in ended:

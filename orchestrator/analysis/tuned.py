@@ -18,7 +18,7 @@ from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of, has_m
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import factor_in_words
 from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
-from orchestrator.results import FrontierRow, Run, column_of
+from orchestrator.results import FrontierRow, RunFiles, column_of
 from orchestrator.results.counting import next_possible
 
 EFFECTIVE = "effective learning rate"
@@ -167,7 +167,7 @@ class RuleCost(OfCurve):
     search is taken to be the same at all of them."""
 
 
-def rule_costs(run: Run, rows: Sequence[FrontierRow]) -> list[RuleCost]:
+def rule_costs(run: RunFiles, rows: Sequence[FrontierRow]) -> list[RuleCost]:
     """What the rules of the run's recipes cost, the cheapest first. `rows` is its frontier."""
     budgets = {study.key: study.budget_steps for study in run.studies()}
     return costs_of(Answers(rows=rows, budgets=budgets), ruled_recipes(run.sweep()))
@@ -227,7 +227,7 @@ def _beside(
             b = sides[row.key, row.goal]
             if row.trials_used == 1 and b.point is not None and b.point.is_median:
                 b = replace(b, few_trials=Error(0.0))  # nothing was chosen
-            found.append((study_pair(a, b, alike=False), a, b))
+            found.append((study_pair(a, b, identical=False), a, b))
     return found
 
 

@@ -32,8 +32,8 @@ from orchestrator.analysis.pairs import (
 from orchestrator.analysis.points import Names, has_medians
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import listed
-from orchestrator.records import BadInput, Study, StudyKey, cut, differences, told
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, to_csv
+from orchestrator.records import BadInput, Study, StudyKey, cut, differences, shown_pair
+from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, to_csv
 from orchestrator.results.tables import is_metric, numbers
 
 LISTED = 6
@@ -65,8 +65,8 @@ class Agreement:
         return [pair for pair in self.studies if pair.verdict == "differ"]
 
 
-def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agreement:
-    """Compares two frontiers. `alike` says of which studies all measurements are equal, too."""
+def agreement_of(a: Answers, b: Answers, identical: Mapping[StudyKey, bool]) -> Agreement:
+    """Compares two frontiers. `identical` says of which studies all measurements are equal, too."""
     frontiers = [to_csv(answers.rows) for answers in (a, b)]
     curves_a, curves_b = a.curves(), b.curves()
     mixed = tuple(
@@ -78,9 +78,9 @@ def agreement_of(a: Answers, b: Answers, alike: Mapping[StudyKey, bool]) -> Agre
     of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
     studies = [
-        study_pair(side, sides_b[place], alike=alike.get(side.row.key, False))
-        for place, side in sides_a.items()
-        if place in sides_b
+        study_pair(side, sides_b[key], identical=identical.get(side.row.key, False))
+        for key, side in sides_a.items()
+        if key in sides_b
     ]
     changed = {pair.names for pair in studies if pair.verdict != "same"}
     pairs = [
@@ -101,12 +101,12 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
     m times as unlikely as a single one, the next m - 1 times, and so on up to the first that is
     not."""
     level = 1 - CONFIDENCE
-    known = [place for place, pair in enumerate(pairs) if pair.verdict != "not known"]
+    known = [index for index, pair in enumerate(pairs) if pair.verdict != "not known"]
     marked = list(pairs)
-    for rank, place in enumerate(sorted(known, key=lambda place: pairs[place].probability)):
-        if pairs[place].probability > level / (len(known) - rank):
+    for number, index in enumerate(sorted(known, key=lambda index: pairs[index].probability)):
+        if pairs[index].probability > level / (len(known) - number):
             break
-        marked[place] = replace(pairs[place], beyond_chance=True)
+        marked[index] = replace(pairs[index], beyond_chance=True)
     return marked
 
 
@@ -206,7 +206,7 @@ class TwoRuns:
         return {"verdict": self.agreement.verdict, **fields, **agreement}
 
 
-def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
+def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     """Compares two runs at `goals`, by default those of each run. Raises `BadInput` for runs of
     branches, runs that share no study, and runs of which nothing is known yet."""
     if a.place == b.place:
@@ -215,12 +215,12 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     studies_a, studies_b = ({study.key: study for study in run.studies()} for run in (a, b))
     shared = [key for key in studies_a if key in studies_b]
     _refuse_other_sweeps(a, b, rows)
-    alike = a.in_parallel(partial(trained_alike, a, b), shared)
+    identical = a.in_parallel(partial(have_same_measurements, a, b), shared)
     of_a, of_b = (
         Answers(rows=own, budgets={key: study.budget_steps for key, study in studies.items()})
         for own, studies in zip(rows, (studies_a, studies_b), strict=True)
     )
-    agreement = agreement_of(of_a, of_b, dict(zip(shared, alike, strict=True)))
+    agreement = agreement_of(of_a, of_b, dict(zip(shared, identical, strict=True)))
     if not agreement.known:
         reasons = "; ".join(dict.fromkeys(pair.reason for pair in agreement.studies))
         raise BadInput(
@@ -241,7 +241,7 @@ def compare_runs(a: Run, b: Run, goals: Sequence[GoalOf] = ()) -> TwoRuns:
     )
 
 
-def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
+def have_same_measurements(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
     """Whether the trials and repeats of a study that both runs hold have the same seeds and
     metaparameters, and the same value of each metric wherever both were measured. How far a trial
     was trained that could not win depends on the clock, so one of the two may have gone further,
@@ -249,7 +249,7 @@ def trained_alike(a: Run, b: Run, study: StudyKey) -> bool:
     return all(_alike(x, y, study) for x, y in ((a, b), (a.repeats, b.repeats)))
 
 
-def _alike(a: Run, b: Run, study: StudyKey) -> bool:
+def _alike(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
     of_trial = {"seed", "params", "repeat"}
     trials = _beside(a.trials(study, of_trial), b.trials(study, of_trial)).to_pylist()
     measured = _beside(a.measurements(study), b.measurements(study))
@@ -271,7 +271,7 @@ def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
     return a.join(b, keys, join_type="inner", right_suffix=OTHER)
 
 
-def _refuse_other_sweeps(a: Run, b: Run, rows: Sequence[Sequence[FrontierRow]]) -> None:
+def _refuse_other_sweeps(a: RunFiles, b: RunFiles, rows: Sequence[Sequence[FrontierRow]]) -> None:
     if {*map(_name, rows[0])} & {*map(_name, rows[1])}:
         return
     said = "no study with the same goal"
@@ -306,7 +306,7 @@ def _settings_differ(
     found: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
     for key in shared:
         for what, _, *values in differences(a[key], b[key]):
-            found[what].append(told(*values))
+            found[what].append(shown_pair(*values))
     for what, pairs in found.items():
         studies = "one study" if len(pairs) == 1 else f"{len(pairs)} studies"
         of_a, of_b = ([*dict.fromkeys(values)] for values in zip(*pairs, strict=True))
@@ -317,7 +317,7 @@ def _together(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else ", ".join(map(str, values))
 
 
-def _circumstances(run: Run, rows: Sequence[FrontierRow]) -> dict[str, Any]:
+def _circumstances(run: RunFiles, rows: Sequence[FrontierRow]) -> dict[str, Any]:
     """What may change results although it was not asked for."""
     recorded = {key: value for key, value in run.provenance().items() if key != "started"}
     ranks = sorted({row.ranks for row in rows if row.ranks is not None})

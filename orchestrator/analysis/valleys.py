@@ -33,7 +33,7 @@ and the number of those up to the whole height."""
 FREE = 30.0
 """Standard deviation of the coefficients of the parabola in heights of the valley: no knowledge."""
 
-PLACES = 101
+COMPARED_AT = 101
 """Number of batch sizes, from the smallest to the largest, at which drawn curves are compared."""
 
 
@@ -74,8 +74,8 @@ class _Valley:
         self.errors = points.errors[used]
         self.height = max(float(self.values.max()), 1e-12)
         self.is_whole = used.start == 0, used.stop == len(points.values)
-        self.places = np.linspace(self.sizes[0], self.sizes[-1], PLACES)
-        everywhere = np.concatenate([self.sizes, self.places])
+        self.compared_at = np.linspace(self.sizes[0], self.sizes[-1], COMPARED_AT)
+        everywhere = np.concatenate([self.sizes, self.compared_at])
         x, half = everywhere - self.sizes[0], (self.sizes[-1] - self.sizes[0]) / 2
         around = x / half - 1
         self._parabola = FREE * self.height * np.stack([np.ones_like(x), around, around**2], axis=1)
@@ -121,11 +121,11 @@ class _Valley:
             curves += everywhere @ np.linalg.solve(of_points, self.values[:, None] - measured)
             at.append(curves[count:].argmin(axis=0))
         low, value, high = np.quantile(np.concatenate(at), ENDS, method="inverted_cdf").tolist()
-        sizes = 2.0**self.places
+        sizes = 2.0**self.compared_at
         return Estimate(
             value=float(sizes[value]),
             low=0.0 if low == 0 and self.is_whole[0] else float(sizes[low]),
-            high=np.inf if high == PLACES - 1 and self.is_whole[1] else float(sizes[high]),
+            high=np.inf if high == COMPARED_AT - 1 and self.is_whole[1] else float(sizes[high]),
         )
 
 

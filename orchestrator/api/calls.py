@@ -67,13 +67,13 @@ def sweep(
     by default runs/NAME."""
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
-        place = str(out or f"runs/{described.name}")
-        here = partial(session.sweep, described, place)
+        path = str(out or f"runs/{described.name}")
+        here = partial(session.sweep, described, path)
         run_command(
-            "sweep", file, here, own=described.places, out=place, set=set, address=address,
+            "sweep", file, here, own=described.code_names, out=path, set=set, address=address,
             cluster=cluster, data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
-    return Run(place)
+    return Run(path)
 
 
 def branch(
@@ -95,13 +95,13 @@ def branch(
     with _as_file(what, BranchFile) as file:
         asked = ["confirm=true"] if confirm else []
         described = load_branches(Path(file), [*_pairs(set), *asked])
-        place = str(out or f"runs/{described.name}")
-        here = partial(session.sweep, described, place)
+        path = str(out or f"runs/{described.name}")
+        here = partial(session.sweep, described, path)
         run_command(
-            "branch", file, here, own=described.places, out=place, set=set, address=address,
+            "branch", file, here, own=described.code_names, out=path, set=set, address=address,
             cluster=cluster, data_dir=data_dir, confirm=confirm, yes=yes, ray=ray, quiet=quiet,
         )  # fmt: skip
-    return Run(place)
+    return Run(path)
 
 
 def plan(

@@ -38,13 +38,13 @@ from orchestrator.records import BadInput, Study, unknown
 from orchestrator.results import (
     BestRow,
     FrontierRow,
+    RunFiles,
     Within,
     best_of,
     frontier_of,
     holds_branches,
     parse_goals,
 )
-from orchestrator.results import Run as Files
 from orchestrator.results.export import export_compact
 from orchestrator.sweeping import session
 
@@ -98,7 +98,7 @@ class Run:
     is called, so its answer covers what is trained by then."""
 
     def __init__(self, path: str | Path) -> None:
-        self._files = Files.open(path)
+        self._files = RunFiles.open(path)
 
     @property
     def path(self) -> str:
@@ -187,7 +187,7 @@ class Run:
     def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
         """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate
         compare` shows it."""
-        files = other._files if isinstance(other, Run) else Files.open(other)
+        files = other._files if isinstance(other, Run) else RunFiles.open(other)
         found = compare_runs(self._files, files, parse_goals(_several(goal)))
         agreement = found.agreement
         said = agreement_in_words(agreement)
@@ -289,7 +289,7 @@ class Run:
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
         here = partial(session.resume, self._files)
         run_command(
-            "resume", self.path, here, own=described.places, address=address, cluster=cluster,
+            "resume", self.path, here, own=described.code_names, address=address, cluster=cluster,
             data_dir=data_dir, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
         return Run(self.path)
@@ -307,8 +307,8 @@ class Run:
 
 def _with_study(table_of: Any, study: Study) -> pa.Table:
     table = table_of(study)
-    for place, name in enumerate(STUDY):
-        table = table.add_column(place, name, pa.array([getattr(study, name)] * len(table)))
+    for position, name in enumerate(STUDY):
+        table = table.add_column(position, name, pa.array([getattr(study, name)] * len(table)))
     return table
 
 

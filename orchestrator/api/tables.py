@@ -33,13 +33,13 @@ class Table(Sequence[Row], Generic[Row]):
         """The answer that the table gives, in words."""
 
     @overload
-    def __getitem__(self, place: int) -> Row: ...
+    def __getitem__(self, index: int) -> Row: ...
     @overload
-    def __getitem__(self, place: slice) -> Table[Row]: ...
-    def __getitem__(self, place: int | slice) -> Row | Table[Row]:
-        if isinstance(place, slice):
-            return Table(self._rows[place], self._to_columns, self.caption, self._shown)
-        return self._rows[place]
+    def __getitem__(self, index: slice) -> Table[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Table[Row]:
+        if isinstance(index, slice):
+            return Table(self._rows[index], self._to_columns, self.caption, self._shown)
+        return self._rows[index]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -90,13 +90,13 @@ class ArrowTable(Table[dict[str, Any]]):
         self._columns = columns
 
     @overload
-    def __getitem__(self, place: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, place: slice) -> ArrowTable: ...
-    def __getitem__(self, place: int | slice) -> dict[str, Any] | ArrowTable:
-        if isinstance(place, slice):
-            return ArrowTable(self._columns.take(pa.array(range(*place.indices(len(self))))))
-        (row,) = self._columns.slice(range(len(self))[place], 1).to_pylist()
+    def __getitem__(self, index: slice) -> ArrowTable: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Any] | ArrowTable:
+        if isinstance(index, slice):
+            return ArrowTable(self._columns.take(pa.array(range(*index.indices(len(self))))))
+        (row,) = self._columns.slice(range(len(self))[index], 1).to_pylist()
         return dict(row)
 
     def __len__(self) -> int:

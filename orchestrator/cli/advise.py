@@ -21,9 +21,9 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     them."""
     from orchestrator.cli.advising import advised_for
     from orchestrator.cli.answers import print_table
-    from orchestrator.results import Run, parse_goals
+    from orchestrator.results import RunFiles, parse_goals
 
-    suggestions, remarks = advised_for(Run.open(path), parse_goals(goal or []))
+    suggestions, remarks = advised_for(RunFiles.open(path), parse_goals(goal or []))
     if as_json:
         print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return
@@ -48,14 +48,14 @@ def advice_table(suggestions: Sequence[Suggestion]) -> Table:
     many_goals = len({effect.goal for effect in effects}) > 1
     rows = []
     for number, one in enumerate(suggestions, 1):
-        told = [
+        ratios = [
             f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
             for effect in one.step.effects
         ]
         of_step = {
             "#": str(number),
             "Train": step_in_words(one.step),
-            "+20 % examples at: upper end / lower end": "\n".join(told),
+            "+20 % examples at: upper end / lower end": "\n".join(ratios),
             "Price": _price(one),
         }
         rows.append(of_step)

@@ -15,7 +15,7 @@ from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import ENOUGH_SIZES, BadInput, Study
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, spent, unknown_of
+from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, mean_costs, unknown_of
 
 LISTED = 4
 """Largest number of studies that a remark names."""
@@ -46,7 +46,7 @@ class Suggestion:
         }
 
 
-def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> tuple[list[Suggestion], list[str]]:
+def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Suggestion], list[str]]:
     """The advised steps, each by itself, and remarks. `BadInput` for a run of branches."""
     if (unknown := unknown_of(run)) is not None:
         raise BadInput(f"{run.place} gives no advice. {unknown}", code="imported-run")
@@ -55,12 +55,12 @@ def advised_for(run: Run, goals: Sequence[GoalOf] = ()) -> tuple[list[Suggestion
     found = scalings(rows)
     widened = any("was widened to" in text for row in rows for text in row.warnings)
     listed = any(s.is_one_point or s.search.algorithm in LISTED_POINTS for s in studies)
-    steps = next_steps(found, studies, spent(run, studies), fixed=widened or listed)
-    remarks = [*_remarks(run, rows, found, steps), *smaller_sizes(run, found, studies)]
-    return [_suggestion(run, sweep, studies, step) for step in steps], remarks
+    steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened or listed)
+    remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
+    return [_advice(run, sweep, studies, step) for step in steps], remarks
 
 
-def _suggestion(run: Run, sweep: Sweep | None, studies: Sequence[Study], step: Step) -> Suggestion:
+def _advice(run: RunFiles, sweep: Sweep | None, studies: Sequence[Study], step: Step) -> Suggestion:
     price = sweep and sweep.report.price_per_device_hour
     change = None
     if sweep is not None:
@@ -77,14 +77,14 @@ def _suggestion(run: Run, sweep: Sweep | None, studies: Sequence[Study], step: S
     )
 
 
-def _command(run: Run, change: str) -> str:
-    place = str(run.place)
-    file = "SWEEP_FILE" if run.place.local is None else f"{place}/sweep.yaml"
-    return shlex.join(["orchestrate", "sweep", file, "--out", place, "--set", change])
+def _command(run: RunFiles, change: str) -> str:
+    path = str(run.place)
+    file = "SWEEP_FILE" if run.place.local is None else f"{path}/sweep.yaml"
+    return shlex.join(["orchestrate", "sweep", file, "--out", path, "--set", change])
 
 
 def _remarks(
-    run: Run, rows: Sequence[FrontierRow], found: Sequence[Scaling], steps: Sequence[Step]
+    run: RunFiles, rows: Sequence[FrontierRow], found: Sequence[Scaling], steps: Sequence[Step]
 ) -> Iterator[str]:
     """Remarks on a run; `found` are the answers of its curves."""
     if run.imported:
@@ -120,7 +120,7 @@ def _remarks(
         )
 
 
-def smaller_sizes(run: Run, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
+def add_smaller(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
     """Says which curves are bounded only until a smaller batch size is tested. That changes what
     their number is about, so it is no step that narrows it."""
     bounded = [f"{one.workload}, {one.recipe}" for one in found if one.critical_by_examples_is]

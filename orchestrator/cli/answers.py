@@ -31,7 +31,7 @@ from orchestrator.analysis import (
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
 from orchestrator.records import StudyKey, mistake
-from orchestrator.results import BestRow, FrontierRow, Run, unknown_of
+from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
 from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
@@ -136,13 +136,13 @@ def leaders_table(rows: Sequence[FrontierRow]) -> Table:
             "Goal": row.goal,
             "Recipe": row.recipe,
             "Batch size": batch_sizes_of(row),
-            "Rank": str(rank),
+            "Rank": str(position),
             "Steps": f"{trial.steps:,}",
             "±": f"{trial.resolution:,}",
             "Trial": f"{trial.trial:,}",
         }
         for row in rows
-        for rank, trial in enumerate(row.leaders, start=1)
+        for position, trial in enumerate(row.leaders, start=1)
     ]
     return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
 
@@ -156,8 +156,8 @@ def print_best(rows: Sequence[BestRow]) -> None:
                 f"{row.recipe} at {row.batch_size:,}"
             )
         if row.censored:
-            told = "Trials that ended early could have come to a better value"
-            notes.setdefault(told, []).append(f"{row.recipe} at {row.batch_size:,}")
+            note = "Trials that ended early could have come to a better value"
+            notes.setdefault(note, []).append(f"{row.recipe} at {row.batch_size:,}")
         of_row = {
             "Workload": row.workload,
             "Recipe": row.recipe,
@@ -213,7 +213,7 @@ def _out() -> PlainConsole:
     return out if out.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=240)
 
 
-def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
+def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
@@ -246,7 +246,7 @@ def print_frontier(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None
         out.print(line)
 
 
-def print_rules(run: Run, rows: Sequence[FrontierRow], as_json: bool) -> None:
+def print_rules(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     costs = rule_costs(run, rows)
     if as_json:
         print_json([cost.to_json() for cost in costs])

@@ -14,7 +14,7 @@ from orchestrator.cli.terminal import answer, counting, say
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 SHOWN = 5
 """Number of problems that are printed; the file `problems.txt` has all of them."""
@@ -50,12 +50,12 @@ def import_(
 ) -> None:
     """Make a run of runs that were trained elsewhere, or of an archive in the layout of Shallue et
     al."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.results.outside_sources import is_archive
 
     if out is None and not only_guess:
         raise BadInput("Name the run to make: --out FOLDER.", code="missing-option")
-    run = Run(out or "")
+    run = RunFiles(out or "")
     try:
         if not is_archive(source):
             _import_outside(source, map_, None if only_guess else run)
@@ -73,7 +73,7 @@ def import_(
         ) from None
 
 
-def _import_archive(source: Path, run: Run) -> None:
+def _import_archive(source: Path, run: RunFiles) -> None:
     from orchestrator.results.archive import import_archive
 
     with counting("studies") as progress:
@@ -83,7 +83,7 @@ def _import_archive(source: Path, run: Run) -> None:
     _tell(run, "parts of the archive could not be used", problems)
 
 
-def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
+def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> None:
     """Makes the run, or, without one, prints the mapping."""
     from orchestrator.files.yaml_files import read_yaml
     from orchestrator.results.outside import import_rows
@@ -103,12 +103,12 @@ def _import_outside(source: str, map_: Path | None, run: Run | None) -> None:
     say("What the columns are taken to mean (--guess prints it for a file, --map takes it):")
     for line in meaning.to_yaml().splitlines():
         say(f"  {line}")
-    told = import_rows(rows, meaning, run)
-    say(f"{told}, now in {run.place}")
+    summary = import_rows(rows, meaning, run)
+    say(f"{summary}, now in {run.place}")
     _tell(run, "things were counted or could not be used", rows.problems)
 
 
-def _tell(run: Run, what: str, problems: Sequence[object]) -> None:
+def _tell(run: RunFiles, what: str, problems: Sequence[object]) -> None:
     if problems:
         say(f"{len(problems)} {what}, listed in {run.place / 'problems.txt'}:")
         for problem in problems[:SHOWN]:
@@ -133,10 +133,10 @@ def export(
     ] = False,
 ) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.results.export import export_archive
 
-    run = Run.open(path)
+    run = RunFiles.open(path)
     if compact:
         _export_compact(run, target)
     else:
@@ -145,8 +145,8 @@ def export(
     answer(target)
 
 
-def _export_compact(run: Run, target: Path) -> None:
-    from orchestrator.results import Run, frontier_of, holds_branches
+def _export_compact(run: RunFiles, target: Path) -> None:
+    from orchestrator.results import RunFiles, frontier_of, holds_branches
     from orchestrator.results.export import export_compact
     from orchestrator.sweeping.branch_answer import answer_in
 
@@ -154,7 +154,7 @@ def _export_compact(run: Run, target: Path) -> None:
         export_compact(run, target, progress)
     files = [target, *target.rglob("*")]
     say(f"{sum(f.stat().st_size for f in files if f.is_file()) / 1e6:,.1f} MB in compact form")
-    made = Run(target)
+    made = RunFiles(target)
     if holds_branches(made):
         complete = answer_in(made).is_complete
     else:

@@ -29,9 +29,9 @@ def compare(
     """Show where two runs of one sweep file differ beyond their intervals. The exit code is 4 if
     they differ beyond chance."""
     from orchestrator.analysis import compare_runs
-    from orchestrator.results import Run, parse_goals
+    from orchestrator.results import RunFiles, parse_goals
 
-    found = compare_runs(Run.open(a), Run.open(b), parse_goals(goal or []))
+    found = compare_runs(RunFiles.open(a), RunFiles.open(b), parse_goals(goal or []))
     if as_json:
         print_json(found.to_json())
     else:

@@ -96,11 +96,11 @@ def forecast(
 def _calibration(paths: Sequence[str]) -> list[Comparison]:
     """Forecasts beside the measured critical batch sizes of runs, for curves that have both."""
     from orchestrator.analysis import compared, forecasts_of, scalings
-    from orchestrator.results import Run, frontier_of
+    from orchestrator.results import RunFiles, frontier_of
 
     found = []
     for path in paths:
-        run = Run.open(path)
+        run = RunFiles.open(path)
         rows = frontier_of(run)
         known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
         if not known:
@@ -114,10 +114,10 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
 
 
 def _show(line: Mapping[str, float]) -> None:
-    from orchestrator.noise.estimates import GRADIENT_SQUARE, Estimate, in_words
+    from orchestrator.noise.estimates import GRADIENT_SQUARE, NoiseEstimate, noise_in_words
 
     if GRADIENT_SQUARE in line:
-        said = in_words(Estimate.from_columns(line)).partition(":")[0]
+        said = noise_in_words(NoiseEstimate.from_columns(line)).partition(":")[0]
         say(f"step {line['step']:,}: {said}")
 
 

@@ -230,17 +230,17 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         for placeholder in PLACEHOLDER.findall(program):
             if placeholder not in values:
                 raise unknown("placeholder of --program", placeholder, values)
-        place = Path(folder)
-        reports, output = place / "reports.jsonl", place / "output.txt"
-        told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(place / "stop")}
+        path = Path(folder)
+        reports, output = path / "reports.jsonl", path / "output.txt"
+        variables = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}
         kept = Kept(
             Start(
                 command=[filled(part, values) for part in split(program)],
-                environment=environment(told),
+                environment=environment(variables),
                 cwd=str(Path.cwd()),
                 log=str(output),
                 reports=str(reports),
-                lock=str(place / "lock"),
+                lock=str(path / "lock"),
                 patience=2,
             )
         )

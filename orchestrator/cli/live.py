@@ -15,7 +15,7 @@ from orchestrator.cli.terminal import repeating
 if TYPE_CHECKING:
     import threading
 
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 EVERY_SECONDS = 30.0
 
@@ -25,22 +25,23 @@ takes a core for many seconds, which trials could have."""
 
 
 @contextmanager
-def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
+def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
     """Writes the run's report every `every_seconds` in the `with` block; the page makes browsers
     reload it. A separate process writes it, because this one hands out trials."""
     where = [str(run.place), str(every_seconds)]
     command = ["nice", "-n19", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
-    def write(over: threading.Event) -> None:
-        # Training has priority, also over Ray's niceness of 15 for workers. An error here is reported when the sweep writes its report.
+    def write(ended: threading.Event) -> None:
+        # Training has priority, also over Ray's niceness of 15 for workers. An error here is
+        # reported when the sweep writes its report.
         began = time.monotonic()
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
             while process.poll() is None:
-                if over.wait(0.05):
+                if ended.wait(0.05):
                     process.kill()
-        over.wait(PAUSE * (time.monotonic() - began))
+        ended.wait(PAUSE * (time.monotonic() - began))
 
     with repeating(write, every_seconds):
         yield
@@ -48,11 +49,11 @@ def rewritten(run: Run, every_seconds: float = EVERY_SECONDS) -> Iterator[None]:
 
 def main() -> None:
     from orchestrator.report import Source, write_report_of
-    from orchestrator.results import Run, frontier_of, holds_branches
+    from orchestrator.results import RunFiles, frontier_of, holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_page
 
-    place, seconds = sys.argv[1:]
-    run = Run.open(place)
+    path, seconds = sys.argv[1:]
+    run = RunFiles.open(path)
     page, reload_seconds = run.page, max(1, round(float(seconds)))
     if holds_branches(run):
         write_page(run, answer_in(run), page, reload_seconds=reload_seconds)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
     from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import Study, StudyKey
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 ASKED_ABOVE_STEPS = 20_000_000
 """Steps of a sweep in the worst case above which a command asks before it starts. At one
@@ -82,7 +82,7 @@ def plan(
     from orchestrator.cli.answers import print_table
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import places_for
+    from orchestrator.planning.machines import ranks_that_fit
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file
@@ -95,10 +95,10 @@ def plan(
     price = price or sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
-        places = places_for(sweep.resources, machines)
-        slots = slots or [places]
+        ranks_at_once = ranks_that_fit(sweep.resources, machines)
+        slots = slots or [ranks_at_once]
         if price is None and machines.price_per_hour is not None:
-            price = machines.price_per_hour / places
+            price = machines.price_per_hour / ranks_at_once
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if devices:
@@ -114,8 +114,8 @@ def plan(
         say(remark)
     speeds = None
     if calibrate:
-        ((speeds, places),) = _measured([(studies, sweep)], address, data_dir)
-        slots = slots or [places]
+        ((speeds, ranks_at_once),) = _measured([(studies, sweep)], address, data_dir)
+        slots = slots or [ranks_at_once]
     else:
         gpus = gpus_here() if machines is None else machines.gpus
         _together(studies, sweep.resources.on(gpus), data_dir)
@@ -207,14 +207,14 @@ def _times_on(
     }
 
 
-def _keeper(place: str, studies: Sequence[Study]) -> Run:
+def _keeper(path: str, studies: Sequence[Study]) -> RunFiles:
     """The run that is to keep the times of these studies."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
-    run = Run.open(place)
+    run = RunFiles.open(path)
     known = {study.key for study in run.studies()}
     if foreign := [study.key for study in studies if study.key not in known]:
-        raise BadInput(f"{place} has no study {foreign[0]}.", code="unknown-name")
+        raise BadInput(f"{path} has no study {foreign[0]}.", code="unknown-name")
     return run
 
 
@@ -256,20 +256,20 @@ def _speeds(
     studies: Sequence[Study], sweep: Sweep, cluster: Cluster, folder: Path, data_dir: Path | None
 ) -> tuple[Mapping[StudyKey, Speed | None], int]:
     from orchestrator.cluster.engine import train_apart
-    from orchestrator.planning.machines import fit_resources, places
+    from orchestrator.planning.machines import fit_resources, ranks_at_once
     from orchestrator.planning.outlook import calibration_of, speeds_of
     from orchestrator.records import SweepFailed
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.sweeping.progress import Progress
 
     resources = fit_resources(sweep.resources, cluster)
     together = {} if resources.stack == 1 else _together(studies, resources, data_dir)
-    room = places(resources, cluster)
+    room = ranks_at_once(resources, cluster)
     say(f"Timing {len(studies)} studies ...")
 
-    def train(name: str, some: Sequence[Study]) -> Run:
+    def train(name: str, some: Sequence[Study]) -> RunFiles:
         """Trains these studies in a run of their own, apart from the planned one."""
-        run, progress = Run(folder / name), Progress(some)
+        run, progress = RunFiles(folder / name), Progress(some)
         try:
             with showing(progress):
                 train_apart(run, sweep, some, cluster, data_dir=data_dir, progress=progress)

@@ -25,7 +25,7 @@ from orchestrator.records import BadInput, escaped, unknown
 
 if TYPE_CHECKING:
     from orchestrator.records import Study
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 
 def status(
@@ -37,7 +37,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show the progress of a run. With --cluster and no RUN, list the jobs of that cluster."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
     if cluster is not None:
         if path is None:
@@ -46,7 +46,7 @@ def status(
         remote.look(cluster, path)
     if path is None:
         raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
-    run = Run.open(path)
+    run = RunFiles.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
     if as_json:
         total = {name: sum(study[name] for study in studies) for name in ("planned", "finished")}
@@ -57,7 +57,7 @@ def status(
         print_table(status_table(studies))
 
 
-def _status_of(run: Run, study: Study) -> dict[str, Any]:
+def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
     from orchestrator.results import steps_to_all
 
     trials = run.trials(study.key, {"status", "steps", "open_from", "archive_status"})
@@ -101,11 +101,11 @@ def frontier(
     as_csv: CsvOption = False,
 ) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
-    from orchestrator.results import Run, Within, frontier_of, parse_goals, to_csv
+    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals, to_csv
 
     _refuse_both(as_json, as_csv)
     budget = None if within is None else Within.parse(within)
-    run = Run.open(path)
+    run = RunFiles.open(path)
     rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
     if as_csv:
         print(to_csv(rows), end="")
@@ -140,12 +140,12 @@ def best(
     as_csv: CsvOption = False,
 ) -> None:
     """Show the best value of a metric in each study, and its trial."""
-    from orchestrator.results import Run, Within, best_of, best_to_csv
+    from orchestrator.results import RunFiles, Within, best_of, best_to_csv
 
     _refuse_both(as_json, as_csv)
     budgets = [Within.parse(text) for text in within or []]
     rows = best_of(
-        Run.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
+        RunFiles.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
     )
     if as_json:
         print_json([row.to_json() for row in rows])
@@ -169,9 +169,9 @@ def logs(
     ] = None,
 ) -> None:
     """Show what the program of a trial has printed, or list the trials of which that is kept."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
-    folder = Run.open(run).logs
+    folder = RunFiles.open(run).logs
     found = {name.removesuffix(".txt"): name for name in folder.names_below()}
     if not found:
         raise BadInput(

@@ -47,10 +47,10 @@ def resume(
     file: Path, run: str, data_dir: Path | None, track: list[str] | None, *, as_json: bool
 ) -> int:
     from orchestrator.planning.sweep_file import validated
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
     look(file, run)
-    described = validated(Run.open(run).sweep(), f"{run}/sweep.yaml")
+    described = validated(RunFiles.open(run).sweep(), f"{run}/sweep.yaml")
     asked = ["resume", _there(run), *_options(data_dir, track)]
     return _train(file, run, asked, _code(described), as_json=as_json)
 
@@ -60,12 +60,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree, machines_of
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import places_for
+    from orchestrator.planning.machines import ranks_that_fit
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
     if (cluster := machines_of(file)) is not None:
-        places_for(described.resources, cluster)
+        ranks_that_fit(described.resources, cluster)
     found = None
     with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)
@@ -83,7 +83,7 @@ def _train(
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
-    from orchestrator.results import Run, frontier_of
+    from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
     from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
 
@@ -120,7 +120,7 @@ def _train(
         complain(f"The job {ended.submission_id} failed: {ended.message}")
         return code
     _fetch(file, run)
-    here = Run.open(run)
+    here = RunFiles.open(run)
     if holds_branches(here):
         answer = answer_in(here)
         write_branches(here, answer)
@@ -129,7 +129,7 @@ def _train(
         return code
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.
-        here.in_parallel(lambda study: here.put_together(study.key, over=True), here.studies())
+        here.in_parallel(lambda study: here.put_together(study.key, finished=True), here.studies())
     print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.page}")
     return code
@@ -225,4 +225,4 @@ def _code(described: Sweep) -> dict[str, bytes]:
     """The files of the user's code that a sweep names, from the current folder."""
     from orchestrator.files.own_code import UserFolder
 
-    return dict(UserFolder.here(described.places).code)
+    return dict(UserFolder.here(described.code_names).code)

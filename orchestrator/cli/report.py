@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from orchestrator.cli.answers import Format
     from orchestrator.report import Source
-    from orchestrator.results import FrontierRow, GoalOf, Run
+    from orchestrator.results import FrontierRow, GoalOf, RunFiles
 
 
 def report(
@@ -66,11 +66,11 @@ def report(
     """Write one HTML page about runs, or print its answers: as JSON, or for a paper."""
     from orchestrator.files.places import Place
     from orchestrator.report import Source, write_report_of
-    from orchestrator.results import Run, holds_branches, parse_goals
+    from orchestrator.results import RunFiles, holds_branches, parse_goals
 
     names = names_of(paths)
     goals = parse_goals(goal or [])
-    opened = {name: Run.open(path) for name, path in zip(names, paths, strict=True)}
+    opened = {name: RunFiles.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
     options |= {"methods": methods, "table": table}
@@ -129,7 +129,7 @@ def _for_paper(sources: Sequence[Source], format_: Format | None, *, methods: bo
         answer(("\n" if format_ else "") + methods_of(source.run, source.rows))
 
 
-def _frontiers(runs: Sequence[Run], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:
+def _frontiers(runs: Sequence[RunFiles], goals: Sequence[GoalOf]) -> list[list[FrontierRow]]:
     """The frontier of each run. A goal applies to those runs that have its workloads; a goal that
     no run has a workload for applies to all, so that it is refused by name."""
     from orchestrator.report.scales import frontier_for_page

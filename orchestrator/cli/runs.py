@@ -29,7 +29,7 @@ from orchestrator.records import BadInput
 from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
 
 def sweep(
@@ -102,22 +102,22 @@ def resume(
     as_json: JsonOption = False,
 ) -> int:
     """Continue a run: train what its files do not hold yet."""
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
 
     how = how_to_train(address=address, cluster=cluster, data_dir=data_dir, track=track, ray=ray)
     if cluster is not None:
         return remote.resume(cluster, path, data_dir, track, as_json=as_json)
-    return tell(session.resume(Run.open(path), how), as_json=as_json)
+    return tell(session.resume(RunFiles.open(path), how), as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     """End a running sweep as Ctrl-C does, and keep what it measured."""
-    from orchestrator.results import Elsewhere, Run
+    from orchestrator.results import Elsewhere, RunFiles
 
     if cluster is not None:
         remote.stop(cluster, path)
         return
-    run = Run.open(path)
+    run = RunFiles.open(path)
     try:
         process = run.writer()
     except Elsewhere as elsewhere:
@@ -137,7 +137,7 @@ PATIENCE_SECONDS = 120.0
 """Seconds after which another machine, which may see a file late, counts as not answering."""
 
 
-def _stop_elsewhere(run: Run, where: str) -> None:
+def _stop_elsewhere(run: RunFiles, where: str) -> None:
     """Ends a sweep of another machine through the files that both see."""
     say(f"{where} A file in the run asks it to end ...")
     asked_at = time.monotonic()

@@ -48,24 +48,24 @@ def scale(
     from orchestrator.analysis.scale_laws import law_in_words, predicted_in_words, scale_answer
     from orchestrator.cli.answers import print_table
     from orchestrator.cli.terminal import table_of
-    from orchestrator.results import Run, Within, parse_goals
+    from orchestrator.results import RunFiles, Within, parse_goals
 
-    place = _place(at or [])
+    scales = _place(at or [])
     found = scale_answer(
-        {name: Run.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
+        {name: RunFiles.open(path) for name, path in zip(names_of(paths), paths, strict=True)},
         metric,
         within=[Within.parse(text) for text in within or []],
         goals=parse_goals(goal or []),
         maximise=maximise,
     )
-    laws = [(law, law.at(place) if {*law.exponents} <= {*place} else None) for law in found.laws]
-    if place and laws and not any(there for _, there in laws):
+    laws = [(law, law.at(scales) if {*law.exponents} <= {*scales} else None) for law in found.laws]
+    if scales and laws and not any(there for _, there in laws):
         names = {name for law in found.laws for name in law.exponents}
-        raise unknown("place on the scales of the laws", ", ".join(place), names)
+        raise unknown("place on the scales of the laws", ", ".join(scales), names)
     if as_json:
-        told = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
+        laws_as_json = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
         bests = [asdict(best) for best in found.bests]
-        print_json({"best_batch_sizes": bests, "laws": told, "notes": found.notes})
+        print_json({"best_batch_sizes": bests, "laws": laws_as_json, "notes": found.notes})
         return
     rows = [dict(zip(HEADS, row, strict=True)) for row in rows_of(found.bests)]
     print_table(table_of(rows, shared={"Recipe": "{}"}))
@@ -79,15 +79,15 @@ def scale(
 
 
 def _place(texts: list[str]) -> dict[str, float]:
-    place: dict[str, float] = {}
+    scales: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
         try:
             value = float(number)
         except ValueError:
             value = math.nan
-        if not (name and 0 < value < math.inf) or name in place:
+        if not (name and 0 < value < math.inf) or name in scales:
             rule = "SCALE=N with N above 0, once for each scale, such as data=1e12"
             raise wrong_value("`--at`", rule, text)
-        place[name] = value
-    return place
+        scales[name] = value
+    return scales

@@ -8,14 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import (
-    DONE,
-    FAILED,
-    GOAL_UNREACHED,
-    INTERRUPTED,
-    TO_GO_ON,
-    print_json,
-)
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, TO_GO_ON, print_json
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput, Study
@@ -24,7 +17,7 @@ from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
@@ -78,7 +71,7 @@ def _engine(address: str | None, *, ray: bool | None) -> Engine:
 
 
 def _what_helps(
-    run: Run,
+    run: RunFiles,
     sweep: Sweep,
     studies: Sequence[Study],
     data_dir: Path | None,
@@ -90,11 +83,11 @@ def _what_helps(
     if (why := why_here(sweep, studies, data_dir)) is None:
         return _engine(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
     say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
-    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raising=False)
+    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raise_errors=False)
 
 
 @contextmanager
-def _showing(run: Run, progress: Progress) -> Iterator[None]:
+def _showing(run: RunFiles, progress: Progress) -> Iterator[None]:
     from orchestrator.cli.live import rewritten
 
     with showing(progress), rewritten(run):
@@ -125,7 +118,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     return CODES[ended.status]
 
 
-def print_branches(run: Run, found: Answer, as_json: bool) -> None:
+def print_branches(run: RunFiles, found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
     from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
 

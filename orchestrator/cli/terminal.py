@@ -150,13 +150,13 @@ def showing(progress: Progress) -> Iterator[None]:
             yield
         return
 
-    told = 0
+    printed = 0
 
     def print_line(_: threading.Event | None = None) -> None:
-        nonlocal told
-        for line in (*progress.notes[told:], _line(progress)):
+        nonlocal printed
+        for line in (*progress.notes[printed:], _line(progress)):
             print(printable(line), file=sys.stderr, flush=True)
-        told = len(progress.notes)
+        printed = len(progress.notes)
 
     try:
         with repeating(print_line, PLAIN_INTERVAL_SECONDS):
@@ -168,18 +168,18 @@ def showing(progress: Progress) -> Iterator[None]:
 @contextmanager
 def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> Iterator[None]:
     """Calls `act` on a thread at intervals until the block ends, when the event is set."""
-    over = threading.Event()
+    ended = threading.Event()
 
     def work() -> None:
-        while not over.wait(every_seconds):
-            act(over)
+        while not ended.wait(every_seconds):
+            act(ended)
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
+        ended.set()
         thread.join()
 
 

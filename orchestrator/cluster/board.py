@@ -124,7 +124,7 @@ class Watchdog:
         self._moved = time.monotonic()
 
     @contextmanager
-    def over(self, serial: int) -> Iterator[None]:
+    def watching(self, serial: int) -> Iterator[None]:
         self.pulse()
         self._serial, self._main = serial, threading.get_ident()
         try:

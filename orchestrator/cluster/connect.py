@@ -84,10 +84,10 @@ def connect(
 
 @contextmanager
 def _joined(address: str) -> Iterator[ray_internals.Context]:
-    place = _find(address)
+    control_plane = _find(address)
     # Without this check, Ray would try for a quarter of an hour and print messages of its C++ core.
     try:
-        is_open = _knock(place, with_token=False)
+        is_open = _knock(control_plane, with_token=False)
     except ConnectionError:
         raise BadInput(
             f"No Ray cluster answers at {address}. Give HOST:PORT of its head, and check that it "
@@ -99,14 +99,14 @@ def _joined(address: str) -> Iterator[ray_internals.Context]:
                 f"The Ray cluster at {address} asks for no token, so anyone who reaches it can "
                 f"run code there. If that is intended, set RAY_AUTH_MODE=disabled to join it."
             )
-    elif not (ray_internals.is_token_auth_enabled() and _knock(place, with_token=True)):
+    elif not (ray_internals.is_token_auth_enabled() and _knock(control_plane, with_token=True)):
         raise BadInput(
             f"The Ray cluster at {address} refused the token of this machine, or this machine has "
             f"none. On its head, `ray get-auth-token` prints the token: put it into RAY_AUTH_TOKEN "
             f"or ~/.ray/auth_token, and leave RAY_AUTH_MODE unset."
         )
     try:
-        yield ray.init(address=place, log_to_driver=False, configure_logging=False)
+        yield ray.init(address=control_plane, log_to_driver=False, configure_logging=False)
     finally:
         ray.shutdown()
 
@@ -125,8 +125,8 @@ def _find(address: str) -> str:
     return str(found)
 
 
-def _knock(place: str, *, with_token: bool) -> bool:
-    """Whether the control plane at `place` accepts us. Raises `ConnectionError` if it does not
+def _knock(address: str, *, with_token: bool) -> bool:
+    """Whether the control plane at `address` accepts us. Raises `ConnectionError` if it does not
     answer."""
     metadata = []
     if with_token:
@@ -134,11 +134,11 @@ def _knock(place: str, *, with_token: bool) -> bool:
             metadata = [("authorization", f"Bearer {ray_internals.token()}")]
         except AuthenticationError:
             return False
-    with grpc.insecure_channel(place, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         try:
             ray_internals.knock(channel, seconds=ANSWER_SECONDS, metadata=metadata)
         except grpc.RpcError as error:
             if error.code() in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}:
                 return False
-            raise ConnectionError(place) from None
+            raise ConnectionError(address) from None
     return True

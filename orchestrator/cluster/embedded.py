@@ -172,16 +172,16 @@ def _locked(folder: Path) -> Iterator[None]:
 def _watched(died: Callable[[str], None]) -> Iterator[None]:
     """Watches Ray's processes on a thread during the `with` block, then shuts Ray down. If one of
     the processes is gone, Ray itself would wait for ever, or end this process without a message."""
-    watch, over, down = _Watch(), threading.Event(), threading.Event()
+    watch, ended, down = _Watch(), threading.Event(), threading.Event()
 
     def act(reason: str) -> None:
         watch.kill_all()
         died(reason)
 
     def look() -> None:
-        while not over.is_set():
+        while not ended.is_set():
             reason = watch.wait(LOOK_SECONDS) or watch.look()
-            if reason is not None and not over.is_set():
+            if reason is not None and not ended.is_set():
                 act(reason)
                 return
         while not down.wait(LOOK_SECONDS):
@@ -196,7 +196,7 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
             act(reason)
         raise
     finally:
-        over.set()  # The thread may notice this a second later; nobody waits for it.
+        ended.set()  # The thread may notice this a second later; nobody waits for it.
         try:
             ray.shutdown()
         finally:

@@ -14,7 +14,7 @@ from orchestrator.planning.machines import Cluster
 from orchestrator.planning.studies import Plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, SweepFailed
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
@@ -29,7 +29,7 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
 
     @contextmanager
     def engine(
-        run: Run,
+        run: RunFiles,
         sweep: Sweep,
         studies: Sequence[Study],
         data_dir: Path | None,
@@ -58,7 +58,7 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
 
 
 def train_apart(
-    run: Run,
+    run: RunFiles,
     sweep: Sweep,
     studies: Sequence[Study],
     cluster: Cluster,

@@ -88,7 +88,7 @@ class Gang(tune.Trainable):
         pack: Pack = config["pack"]
         self._stack = ExitStack()
         self._peers = [_start_peer(rank) for rank in range(1, len(settings.bundles(pack.study)))]
-        with self._watchdog.over(pack.serial):
+        with self._watchdog.watching(pack.serial):
             self._ranks = self._assemble()
         self._begin(pack)
 
@@ -128,15 +128,15 @@ class Gang(tune.Trainable):
 
     def step(self) -> dict[str, Any]:
         news: list[News] = []
-        over, deadline = False, time.monotonic() + PROGRESS_SECONDS
+        done, deadline = False, time.monotonic() + PROGRESS_SECONDS
         try:
             if self._failure is not None:
                 raise self._failure
-            with self._watchdog.over(self._pack.serial):
-                while not over and time.monotonic() < deadline:
+            with self._watchdog.watching(self._pack.serial):
+                while not done and time.monotonic() < deadline:
                     if (each := next(self._training)) is None:
                         continue
-                    if over := each.over:
+                    if done := each.done:
                         ray.get(self._following)
                     news.append(each)
         # A call of `sys.exit` in the code of a trial would end this process without a message.
@@ -145,7 +145,7 @@ class Gang(tune.Trainable):
                 raise Failed(self._reason(error)) from None
             # Trials that ended before the error are reported first.
             self._failure = error
-        return {"done": over, "news": news}
+        return {"done": done, "news": news}
 
     def _reason(self, error: BaseException) -> Failure:
         """Why the pack ended, in a form that can be sent to the driver."""
@@ -284,9 +284,9 @@ def _start_peer(rank: int) -> Any:
     group = get_current_placement_group()
     assert group is not None, "Tune starts every gang in a placement group"
     bundle = group.bundle_specs[rank]
-    place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
+    strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
     amounts = {"num_cpus": bundle.get("CPU", 0), "num_gpus": bundle.get("GPU", 0)}
-    return ray.remote(_Peer).options(**amounts, scheduling_strategy=place).remote()
+    return ray.remote(_Peer).options(**amounts, scheduling_strategy=strategy).remote()
 
 
 def _device(settings: GangSettings) -> torch.device:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from ray.util.metrics import Counter, Gauge
 
 from orchestrator.records import FinishedTrial, StudyKey, TrialKey
-from orchestrator.search import Search
+from orchestrator.search import AnySearch
 from orchestrator.sweeping.usage import trained
 
 STUDY = ("sweep", "workload", "recipe", "batch_size")
@@ -18,7 +18,7 @@ ASCII = "".join(map(chr, range(0x20, 0x7F)))
 """The characters that Ray accepts in labels."""
 
 
-class Metrics:
+class ExportedMetrics:
     """The metrics. Every Ray node exports them under these names, with the prefix `ray_` and, for
     counters, the suffix `_total`. Examples per second and the busy share are rates of counters
     (docs/search.md)."""
@@ -42,7 +42,7 @@ class Metrics:
         self._status: dict[TrialKey, str] = {}
         self._counts: defaultdict[StudyKey, Counts[str]] = defaultdict(Counts)
 
-    def hear(self, finished: FinishedTrial, search: Search) -> None:
+    def hear(self, finished: FinishedTrial, search: AnySearch) -> None:
         """Adds a trial that ended, or was paused and may go on, with what it trained since it was
         started last."""
         key, status = finished.trial.key, finished.outcome.status

@@ -29,8 +29,8 @@ class RayDeath:
 @cache
 def death_before() -> RayDeath | None:
     """The death that the process before this one reported, or None if there was no such process."""
-    told = os.environ.pop(VARIABLE, None)
-    return None if told is None else RayDeath(**json.loads(told))
+    handed_on = os.environ.pop(VARIABLE, None)
+    return None if handed_on is None else RayDeath(**json.loads(handed_on))
 
 
 def begin_anew(reason: str, *, asked_to_end: bool) -> None:

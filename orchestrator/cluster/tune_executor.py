@@ -22,12 +22,12 @@ from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
-from orchestrator.cluster.metrics import Metrics
+from orchestrator.cluster.metrics import ExportedMetrics
 from orchestrator.files.own_code import UserFolder
-from orchestrator.planning.machines import Cluster, fit_resources, places
+from orchestrator.planning.machines import Cluster, fit_resources, ranks_at_once
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, StudyKey
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import Bounds
 from orchestrator.sweeping.executor import Executor, News, Pack
 
@@ -38,14 +38,14 @@ is about the time that it takes to start a gang."""
 
 @contextmanager
 def on_ray(
-    cluster: Cluster, run: Run, sweep: Sweep, studies: Sequence[Study], data_dir: Path | None
+    cluster: Cluster, run: RunFiles, sweep: Sweep, studies: Sequence[Study], data_dir: Path | None
 ) -> Iterator[TuneExecutor]:
     """An executor for the sweep on the cluster that this process has joined or started."""
     settings = GangSettings(
         studies=studies,
         resources=fit_resources(sweep.resources, cluster),
         data_dir=data_dir and data_dir.resolve(),
-        folder=UserFolder.here(sweep.places),
+        folder=UserFolder.here(sweep.code_names),
         checkpoints=run.checkpoints.absolute(),
         checkpoint_seconds=sweep.checkpoint.every_seconds,
         logs=run.logs.absolute(),
@@ -67,8 +67,8 @@ class TuneExecutor(Executor):
     def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
         self._settings, self.resources = settings, settings.resources
         self.data_dir = settings.data_dir
-        self.ranks = places(self.resources, cluster)
-        self.listeners = [Metrics(name, self.ranks).hear]
+        self.ranks = ranks_at_once(self.resources, cluster)
+        self.listeners = [ExportedMetrics(name, self.ranks).hear]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
         self._most_waiting = 2 if cluster.embedded else max(2, self.ranks // largest)
         self._gang = gang_with(settings)
@@ -101,7 +101,7 @@ class TuneExecutor(Executor):
     def _hear(self, news: News) -> None:
         self._news.append(news)
         self._waiting.discard(news.serial)
-        if news.over or news.failure:
+        if news.done or news.failure:
             self._running.pop(news.serial, None)
 
     def post(self, key: StudyKey, bounds: Bounds) -> None:

@@ -113,16 +113,16 @@ def hyperparameters(event: Any) -> dict[str, Any]:
 
 def wandb_records(content: bytes) -> Iterator[Any]:
     """The records of W&B's file. It ends before one that is not whole."""
-    place, parts = 7, b""  # after the header of the file
-    while place + 7 <= len(content):
-        if 0 < (left := -place % 32768) < 7:  # the rest of a block is too short for a record
-            place += left
+    at, parts = 7, b""  # after the header of the file
+    while at + 7 <= len(content):
+        if 0 < (left := -at % 32768) < 7:  # the rest of a block is too short for a record
+            at += left
             continue
-        length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
-        if place + 7 + length > len(content):
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        if at + 7 + length > len(content):
             return
-        parts += content[place + 7 : place + 7 + length]
-        place += 7 + length
+        parts += content[at + 7 : at + 7 + length]
+        at += 7 + length
         if kind in (1, 4):  # whole, or the last part; 2 and 3 are the first and the middle ones
             yield message("Record", parts)
             parts = b""

@@ -39,8 +39,8 @@ def name_of(own: str | type | FunctionType) -> str:
 
 def of_main(names: Iterable[str]) -> dict[str, Any]:
     """Returns name -> class for those of `names` that this process's script or notebook defines."""
-    places = {name.partition("?")[0] for name in names}
-    return {place: import_own("class", place) for place in places if place.startswith(f"{MAIN}:")}
+    own = {name.partition("?")[0] for name in names}
+    return {name: import_own("class", name) for name in own if name.startswith(f"{MAIN}:")}
 
 
 def handed() -> bytes | None:
@@ -56,13 +56,13 @@ def unpacked(content: bytes) -> Mapping[str, Any]:
     return found
 
 
-def _of_main(place: str, attribute: str) -> Callable[..., Any]:
+def _of_main(name: str, attribute: str) -> Callable[..., Any]:
     content = handed()
-    given = unpacked(content).get(place) if content else None
+    given = unpacked(content).get(name) if content else None
     found: Callable[..., Any] | None = given or getattr(sys.modules[MAIN], attribute, None)
     if found is None:
         raise BadInput(
-            f"{place} was defined in a notebook or a script, and is not defined in this process. "
+            f"{name} was defined in a notebook or a script, and is not defined in this process. "
             f"There, define it and then call orchestrator.open_run(...).resume(). Or put it into a "
             f"file and name it FILE.py:{attribute} in a new sweep.",
             code="not-importable",
@@ -70,14 +70,14 @@ def _of_main(place: str, attribute: str) -> Callable[..., Any]:
     return found
 
 
-def import_own(kind: str, place: str) -> Callable[..., Any]:
-    """Imports the class or function called `place`. Errors call it a `kind`, such as a workload."""
-    module_name, _, attribute = place.rpartition(":")
+def import_own(kind: str, name: str) -> Callable[..., Any]:
+    """Imports the class or function called `name`. Errors call it a `kind`, such as a workload."""
+    module_name, _, attribute = name.rpartition(":")
     is_file = module_name.endswith(".py") and "\0" not in module_name
     if not attribute or not (is_file or all(map(str.isidentifier, module_name.split(".")))):
-        raise wrong_value(f"A {kind} of your own", "named MODULE:CLASS or FILE.py:CLASS", place)
+        raise wrong_value(f"A {kind} of your own", "named MODULE:CLASS or FILE.py:CLASS", name)
     if module_name == MAIN:
-        return _of_main(place, attribute)
+        return _of_main(name, attribute)
     try:
         if is_file:
             module = _import_file(Path(module_name).resolve())
@@ -86,7 +86,7 @@ def import_own(kind: str, place: str) -> Callable[..., Any]:
             module = importlib.import_module(module_name)
     except (ImportError, OSError) as error:
         raise BadInput(
-            f"The {kind} {shown(place)} can't be imported: {error}. Write package.module:Class "
+            f"The {kind} {shown(name)} can't be imported: {error}. Write package.module:Class "
             f"(importable from {Path.cwd()}) or path/to/file.py:Class.",
             code="not-importable",
         ) from error
@@ -172,8 +172,8 @@ class UserFolder:
     @classmethod
     def here(cls, names: Iterable[str]) -> UserFolder:
         path = Path.cwd()
-        places = [name.partition("?")[0].rpartition(":")[0] for name in names]
-        files = {file for place in places if place for file in _files(path, place)}
+        modules = [name.partition("?")[0].rpartition(":")[0] for name in names]
+        files = {file for module in modules if module for file in _files(path, module)}
         code = {str(file.relative_to(path)): file.read_bytes() for file in sorted(files)}
         return cls(path=path, code=code, by_value=handed())
 
@@ -209,16 +209,16 @@ def _written(files: Mapping[str, bytes]) -> Path:
         return made
 
 
-def _files(folder: Path, place: str) -> list[Path]:
+def _files(folder: Path, module: str) -> list[Path]:
     """The Python files below `folder` that belong to FILE.py or to the package of a module. Empty
     for code that is installed or lies elsewhere, which each machine must have. A virtual
     environment may lie in the folder; its files count as installed."""
-    if place == MAIN:
+    if module == MAIN:
         return []
-    if place.endswith(".py") or (folder / place).is_file():
-        found = _files_with((folder / place).resolve())
+    if module.endswith(".py") or (folder / module).is_file():
+        found = _files_with((folder / module).resolve())
     else:
-        top = folder / place.partition(".")[0]
+        top = folder / module.partition(".")[0]
         found = [*top.rglob("*.py")] if top.is_dir() else [top.with_suffix(".py")]
     return [
         file

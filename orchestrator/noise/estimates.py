@@ -54,7 +54,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class NoiseEstimate:
     """Estimates of |G|^2 and trS, with their errors."""
 
     gradient_square: float
@@ -85,7 +85,7 @@ class Estimate:
         return max(self.variance, 0.0) / self.gradient_square
 
     def columns(
-        self, preconditioned: Estimate | None = None, norms: Estimate | None = None
+        self, preconditioned: NoiseEstimate | None = None, norms: NoiseEstimate | None = None
     ) -> dict[str, float]:
         """Returns this estimate as columns of a measurement, together with the estimates for the
         gradient as the optimizer scales it, and for that of norm layers, if they are given."""
@@ -98,14 +98,14 @@ class Estimate:
         return columns
 
     @classmethod
-    def from_columns(cls, row: Mapping[str, float]) -> Estimate:
+    def from_columns(cls, row: Mapping[str, float]) -> NoiseEstimate:
         """Returns the estimate that `columns` wrote to a measurement."""
         names = (GRADIENT_SQUARE, VARIANCE, *ERRORS)
         freedom = row.get(FREEDOM) or CHUNKS - 1
         return replace(cls(*(float(row[name]) for name in names)), freedom=float(freedom))
 
     @classmethod
-    def preconditioned_from(cls, row: Mapping[str, float]) -> Estimate:
+    def preconditioned_from(cls, row: Mapping[str, float]) -> NoiseEstimate:
         """Returns the estimate for the preconditioned gradient, which has no errors."""
         return cls(*(float(row[name]) for name in PRECONDITIONED))
 
@@ -129,7 +129,7 @@ class Estimate:
         return low, (middle + root) / square if g > 0 and square > 0 else math.inf
 
 
-def of_chunks(sample: Sample, *, population: int | None = None) -> Estimate:
+def of_chunks(sample: Sample, *, population: int | None = None) -> NoiseEstimate:
     """Estimates |G|^2 and trS from a sample. It was drawn without replacement from a population of
     so many examples; None: from an endless one."""
     products, size = sample.products, sample.size
@@ -160,7 +160,7 @@ def of_chunks(sample: Sample, *, population: int | None = None) -> Estimate:
         # This is the variance for normally distributed gradients of chunks. It is more reliable
         # than the scatter of a few lengths, which may be too small by chance.
         variance_variance = max(variance_variance, size**2 * floor * count)
-    return Estimate(
+    return NoiseEstimate(
         gradient_square=float(square + (variance / population if population else 0.0)),
         variance=float(variance),
         slope=slope,
@@ -200,7 +200,7 @@ def _errors(off: Vector, lengths: Vector, square: float) -> tuple[float, float]:
     return 4 * (count - 1) / pairs * curvature, 2 / pairs * trace
 
 
-def in_words(estimate: Estimate) -> str:
+def noise_in_words(estimate: NoiseEstimate) -> str:
     low, high = estimate.interval()
     if math.isinf(high):
         if not 0 < low < math.inf:

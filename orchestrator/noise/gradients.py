@@ -63,13 +63,13 @@ def per_example(
     for chunk_of, *piece in zip(*pieces, strict=True):
         pulse()
         found = gradient(weights, piece)
-        for place, name in enumerate(weights):
+        for number, name in enumerate(weights):
             gradients = found.pop(name).flatten(1)
-            sums[place].index_add_(0, chunk_of, gradients)
-            for factor, places, total in zip(factors, used, squares, strict=True):
-                if not places[place]:
+            sums[number].index_add_(0, chunk_of, gradients)
+            for factor, is_used, total in zip(factors, used, squares, strict=True):
+                if not is_used[number]:
                     continue
-                scaled = gradients if factor is None else gradients * factor[place]
+                scaled = gradients if factor is None else gradients * factor[number]
                 lengths = torch.linalg.vector_norm(scaled, dim=1).double()
                 total.index_add_(0, chunk_of, lengths**2)
     size = count / chunks

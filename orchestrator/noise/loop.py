@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from orchestrator.noise.estimates import FREEDOM, Estimate, in_words
+from orchestrator.noise.estimates import FREEDOM, NoiseEstimate, noise_in_words
 from orchestrator.noise.gradients import of_norms
 from orchestrator.records import BadInput
 
@@ -145,7 +145,7 @@ class NoiseScale:
         self._first = None
 
     @property
-    def estimate(self) -> Estimate | None:
+    def estimate(self) -> NoiseEstimate | None:
         """The estimate over the steps so far, each with the weight `decay` to the power of its age
         in steps; None before the second step."""
         self._read()
@@ -157,7 +157,7 @@ class NoiseScale:
             return None
         g, s, gg, ss, gs = (self._sums[name] / total for name in ("g", "s", "gg", "ss", "gs"))
         # These are errors of weighted means. The weights are worth `count` equal weights.
-        return Estimate(
+        return NoiseEstimate(
             gradient_square=g,
             variance=s,
             floor=max(gg - g * g, 0.0) / (count - 1),
@@ -173,7 +173,7 @@ class NoiseScale:
             return "noise scale: not known yet"
         # The weights of all steps there could be add up to 1 / (1 - decay).
         so_far = self._sums["weight"] * (1 - self._decay) < REMEMBERED
-        return in_words(estimate) + ", so far" * so_far
+        return noise_in_words(estimate) + ", so far" * so_far
 
     def metrics(self) -> dict[str, float]:
         """Returns numbers for a logger: |G|^2 and trS with their errors, by which a sweep makes
@@ -184,7 +184,7 @@ class NoiseScale:
             return {}
         low, high = estimate.interval()
         weight, *totals = (self._sums[name] for name in OF_NORMS)
-        norms = Estimate(*(total / weight for total in totals)) if weight else None
+        norms = NoiseEstimate(*(total / weight for total in totals)) if weight else None
         return {
             **estimate.columns(norms=norms),
             FREEDOM: estimate.freedom,

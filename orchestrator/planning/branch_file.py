@@ -23,7 +23,7 @@ from orchestrator.planning.sweep_file import (
     validated_as,
 )
 from orchestrator.records import BadInput, Study, unknown
-from orchestrator.results import FrontierRow, Run, frontier_of
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.results.frontier import metrics_of
 from orchestrator.results.tables import numbers
 
@@ -106,12 +106,12 @@ def load_either(path: Path, overrides: Sequence[str] = ()) -> Sweep:
     return load(path, overrides)
 
 
-def _sweep_of(file: BranchFile, place: str) -> Sweep:
+def _sweep_of(file: BranchFile, where: str) -> Sweep:
     trunk, points = file.trunk, file.points
     recipe = trunk.model_dump(include={"optimizer", "space", "schedule", "budget"})
     workload, seed = trunk.workload, None
     if trunk.run is not None:
-        run = Run.open(trunk.run)
+        run = RunFiles.open(trunk.run)
         row, study = _winner(run, trunk)
         workload, seed = study.workload, row.seed
         recipe = {
@@ -139,11 +139,11 @@ def _sweep_of(file: BranchFile, place: str) -> Sweep:
                 "trunk_seed": seed,
             },
         },
-        place,
+        where,
     )
 
 
-def _winner(run: Run, trunk: Trunk) -> tuple[FrontierRow, Study]:
+def _winner(run: RunFiles, trunk: Trunk) -> tuple[FrontierRow, Study]:
     rows = [
         row
         for row in frontier_of(run)
@@ -164,7 +164,7 @@ def _winner(run: Run, trunk: Trunk) -> tuple[FrontierRow, Study]:
     return row, next(study for study in run.studies() if study.key == row.key)
 
 
-def _along(run: Run, row: FrontierRow, points: Spread, loss: str) -> list[int]:
+def _along(run: RunFiles, row: FrontierRow, points: Spread, loss: str) -> list[int]:
     """Steps of the winner, between a part of its steps to the goal and half of them."""
     assert row.trial is not None
     assert row.steps is not None
@@ -181,6 +181,6 @@ def _along(run: Run, row: FrontierRow, points: Spread, loss: str) -> list[int]:
         )
     progress = np.log(step) if points.spacing == "log" else -least
     levels = np.linspace(progress[0], progress[-1], points.count)
-    places = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
-    found: list[int] = np.unique(step[places]).tolist()
+    positions = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
+    found: list[int] = np.unique(step[positions]).tolist()
     return found

@@ -21,7 +21,7 @@ from orchestrator.records import (
     derive_seed,
     wrong_value,
 )
-from orchestrator.search import Point, searched
+from orchestrator.search import Fork, searched
 
 STEPS = 16
 """Number of steps of the shortest branches at the largest batch size, if no length is given."""
@@ -75,7 +75,7 @@ def trunk_of(sweep: Sweep, studies: Sequence[Study]) -> Trial:
     return Trial(study=study, index=0, seed=seed, params=_params(study))
 
 
-def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
+def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Fork]:
     asked = sweep.branch
     assert asked is not None
     (trunk,) = (study for study in studies if study.states_at)
@@ -88,7 +88,7 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Point]:
         of_point = tuple(mine)
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
-        point = Point(
+        point = Fork(
             at_examples=trunk.examples(step),
             studies=of_point,
             lengths=_lengths(trunk, asked, step),

@@ -41,9 +41,9 @@ class CooldownPart(Part):
 def cooldown_of(recipe: Recipe) -> Cooldown | None:
     if COOLDOWN not in recipe.schedule:
         return None
-    place = f"recipe {recipe.name!r}: schedule: {COOLDOWN}"
+    where = f"recipe {recipe.name!r}: schedule: {COOLDOWN}"
     given = recipe.schedule[COOLDOWN]
-    part = validated_as(CooldownPart, {} if given is None else given, place)
+    part = validated_as(CooldownPart, {} if given is None else given, where)
     share = 0.2 if part.fraction is None and part.steps is None else part.fraction
     return Cooldown(**{**part.model_dump(), "fraction": share})
 

@@ -29,16 +29,16 @@ from orchestrator.records import (
     StudyKey,
     cut,
     differences,
-    told,
+    shown_pair,
     widened_to,
 )
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
-from orchestrator.results import Run, frontier_of
+from orchestrator.results import RunFiles, frontier_of
 from orchestrator.search import StudySearch, is_adaptive, result_of
 
 
-def refuse_incomparable(run: Run, planned: Plan) -> None:
+def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
     """Raises `BadInput` unless `planned` asks for the same as `run` was made for, or for more."""
     # A setting that an older version did not have yet acted like today's default.
     before = validated(run.sweep(), f"{run.place} (studies.json)")
@@ -59,7 +59,7 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
         more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
         problems.append(problem if keys == both else f"{keys[0]}{more}: {problem}")
     problems += [f"{key}: in the run, but not in this sweep" for key in old if key not in new]
-    problems = problems or _out_of_reach(run, old, new)
+    problems = problems or _unreached(run, old, new)
     if problems:
         raise BadInput(
             f"{run.place} was made from another sweep. It differs in\n{_listed(problems)}\n"
@@ -70,7 +70,7 @@ def refuse_incomparable(run: Run, planned: Plan) -> None:
         )
 
 
-def refuse_changed(run: Run) -> None:
+def refuse_changed(run: RunFiles) -> None:
     """Raises `BadInput` if the run's sweep file was changed since the run was made."""
     sweep, file = run.sweep(), run.sweep_file()
     # If the file holds the sweep that the run has grown from, writing the file was interrupted.
@@ -102,7 +102,7 @@ def _refused(old: Study | Sweep, new: Study | Sweep) -> Iterator[str]:
 
 
 def _changed(key: str, old: Any, new: Any) -> str:
-    before, after = (cut(str(value)) for value in told(old, new))
+    before, after = (cut(str(value)) for value in shown_pair(old, new))
     return f"{key}: {before} in the run, {after} in the sweep"
 
 
@@ -131,7 +131,7 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield f"{steps}, and its goals differ, too: raise the budget first, then change the goals"
 
 
-def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
+def _unreached(run: RunFiles, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
     """Sentences on goals for which trials that stopped early give no answer."""
     asked = [goal for key in old for goal in new[key].goals if goal not in old[key].goals]
     return [
@@ -142,7 +142,7 @@ def _out_of_reach(run: Run, old: dict[StudyKey, Study], new: dict[StudyKey, Stud
     ]
 
 
-def trials_within(run: Run, study: Study) -> tuple[list[FinishedTrial], int]:
+def trials_within(run: RunFiles, study: Study) -> tuple[list[FinishedTrial], int]:
     """The trials and repeats that count for `study` as it is now, and the number of others, which
     have to begin anew. If the study has grown since they ended, the run's files are updated first.
     If that update is interrupted, the next call completes it."""
@@ -228,9 +228,9 @@ def _judged(study: Study, trials: Sequence[FinishedTrial]) -> list[FinishedTrial
     for trained in trials:
         search.record(result_of(trained))
     return [
-        replace(trained, outcome=replace(trained.outcome, status="dominated" if over else "paused"))
+        replace(trained, outcome=replace(trained.outcome, status="dominated" if done else "paused"))
         if trained.outcome.status in ("paused", "dominated")
         else trained
         for trained in trials
-        for over in [search.has_ended(trained.trial)]
+        for done in [search.has_ended(trained.trial)]
     ]

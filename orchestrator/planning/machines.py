@@ -81,7 +81,7 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
             f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
             f"Leave it out to train on the devices that the cluster has, or write 0 for CPUs."
         )
-    devices = places(fitted, cluster)
+    devices = ranks_at_once(fitted, cluster)
     if not devices:
         largest = max(cluster.machines, key=lambda each: (each.gpus if gpus else 0, each.cpus))
         raise BadInput(
@@ -98,12 +98,12 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
     return fitted
 
 
-def places_for(resources: Resources, cluster: Cluster) -> int:
+def ranks_that_fit(resources: Resources, cluster: Cluster) -> int:
     """Ranks that a sweep can train at once. Raises `BadInput` if the cluster can't hold one."""
-    return places(fit_resources(resources, cluster), cluster)
+    return ranks_at_once(fit_resources(resources, cluster), cluster)
 
 
-def places(resources: Resources, cluster: Cluster) -> int:
+def ranks_at_once(resources: Resources, cluster: Cluster) -> int:
     """Number of ranks that can train at once, over all trials."""
     now = sum(each.ranks(resources) * each.count for each in cluster.machines)
     if resources.gpus_per_device:

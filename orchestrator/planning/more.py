@@ -48,46 +48,46 @@ class More(Part):
 def with_more(study: Study, more: Sequence[More]) -> Study:
     """The study with the most trials and repeats that any entry gives it."""
     most = {"trials": study.trials, "repeats": study.repeats}
-    for place, entry in enumerate(more):
+    for number, entry in enumerate(more):
         if any(entry.names(study, size) for size in entry.batch_sizes):
             for name, asked in (("trials", entry.trials), ("repeats", entry.repeats)):
                 if asked is not None and not (name == "trials" and study.is_one_point):
-                    _check(study, name, asked, f"more.{place}.{name}")
+                    _check(study, name, asked, f"more.{number}.{name}")
                     most[name] = max(most[name], asked)
     return replace(study, trials=most["trials"], repeats=most["repeats"])
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:
     """Raises `BadInput` for batch sizes that no study of the entry's workloads and recipes has."""
-    for place, entry in enumerate(more):
+    for number, entry in enumerate(more):
         for size in entry.batch_sizes:
             if any(entry.names(study, size) for study in studies):
                 continue
             present = {s.batch_size for s in studies if entry.names(s, s.batch_size)}
             raise BadInput(
-                f"more.{place}.batch_sizes: each must be a batch size of the sweep, but got "
+                f"more.{number}.batch_sizes: each must be a batch size of the sweep, but got "
                 f"{size}. These workloads and recipes have "
                 f"{', '.join(map(str, sorted(present)))}: take one of them, or add {size} to "
                 f"`batch_sizes`."
             )
 
 
-def _check(study: Study, name: str, asked: int, place: str) -> None:
+def _check(study: Study, name: str, asked: int, where: str) -> None:
     """Raises `BadInput` if a study can't have so many trials or repeats."""
     least, launches = getattr(study, name), study.search.launches
     if name == "trials" and study.search.algorithm == "points":
         raise BadInput(
-            f"{place}: a study whose points are listed can't have other numbers of trials, but "
+            f"{where}: a study whose points are listed can't have other numbers of trials, but "
             f"{study.key} lists {len(study.search.points)}. Add points to its search, or name "
             f"other recipes in `recipes`."
         )
     if name == "trials" and launches is not None and asked > launches:
         raise BadInput(
-            f"{place}: it must be at most `search.max_launches`, but {study.key} may launch "
+            f"{where}: it must be at most `search.max_launches`, but {study.key} may launch "
             f"{launches} trials, and got {asked}. Raise search.max_launches."
         )
     if asked < least:
         raise BadInput(
-            f"{place}: it must be at least {least}, as {study.key} has {least} without it, but got "
+            f"{where}: it must be at least {least}, as {study.key} has {least} without it, but got "
             f"{asked}. Leave it out, or give {least} or more."
         )

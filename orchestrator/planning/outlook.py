@@ -17,7 +17,7 @@ from orchestrator.planning.rehearsal import point_at
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import train_alone
 from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.training.stackable import Costs, best_width
 from orchestrator.workloads import load_workload, splits_of
 
@@ -237,12 +237,12 @@ def calibration_of(
     return found
 
 
-def speeds_of(run: Run) -> dict[StudyKey, Speed | None]:
+def speeds_of(run: RunFiles) -> dict[StudyKey, Speed | None]:
     """The speeds that the trials of each study measured. None if all failed at once."""
     return {study.key: _speed(run, study) for study in run.studies()}
 
 
-def _speed(run: Run, study: Study) -> Speed | None:
+def _speed(run: RunFiles, study: Study) -> Speed | None:
     """The speed of a study. The first quarter of a trial's steps is warm-up and is left out. Pauses
     in the rest count, because they occur in a sweep, too."""
     paces, evaluated = [], 0
@@ -252,9 +252,9 @@ def _speed(run: Run, study: Study) -> Speed | None:
         evaluated += len(curve)
         # The trial may have diverged early, at a learning rate that is too high.
         last = curve[-1]
-        warm = next(each for each in curve if 4 * each["step"] >= last["step"])
-        if last["step"] > warm["step"]:
-            paces.append((last["seconds"] - warm["seconds"]) / (last["step"] - warm["step"]))
+        first = next(each for each in curve if 4 * each["step"] >= last["step"])
+        if last["step"] > first["step"]:
+            paces.append((last["seconds"] - first["seconds"]) / (last["step"] - first["step"]))
     if not paces:
         return None
     return Speed(

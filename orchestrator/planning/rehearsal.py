@@ -40,13 +40,13 @@ class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
     def reused_by(self, trial: Trial, workload: Workload) -> Workload:
         """Returns the workload with a `model` that returns the model of an earlier trial."""
         same = trial.params.get("precision"), trial.params.get("compile")
-        place, reusing = (trial.study.workload, *same), copy(workload)
+        key, reusing = (trial.study.workload, *same), copy(workload)
 
         def model() -> nn.Module:
-            if place not in self:
+            if key not in self:
                 new = workload.model()
-                self[place] = new, [module for module in new.modules() if not module.training]
-            known, frozen = self[place]
+                self[key] = new, [module for module in new.modules() if not module.training]
+            known, frozen = self[key]
             known.train()
             for module in frozen:
                 module.training = False

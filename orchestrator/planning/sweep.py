@@ -460,9 +460,9 @@ class Sweep(Part):
         if self.report.baseline is not None:
             baseline = Baseline.parse(self.report.baseline).recipe
             named.append(("recipe of report.baseline", [baseline], recipes))
-        for place, entry in enumerate(self.more):
-            named.append((f"workload of more.{place}", entry.workloads, self.workloads))
-            named.append((f"recipe of more.{place}", entry.recipes, recipes))
+        for number, entry in enumerate(self.more):
+            named.append((f"workload of more.{number}", entry.workloads, self.workloads))
+            named.append((f"recipe of more.{number}", entry.recipes, recipes))
         for kind, given, known in named:
             for name in given:
                 if name not in known:
@@ -494,7 +494,7 @@ class Sweep(Part):
         return document
 
     @property
-    def places(self) -> set[str]:
+    def code_names(self) -> set[str]:
         """All that may name code of one's own."""
         searches = [self.search, *(recipe.search for recipe in self.recipes if recipe.search)]
         optimizers = [recipe.optimizer for recipe in self.recipes]

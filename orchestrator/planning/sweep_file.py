@@ -13,7 +13,7 @@ from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
 
-Kind = TypeVar("Kind", bound=BaseModel)
+FileModel = TypeVar("FileModel", bound=BaseModel)
 
 SWEEPS = Path(__file__).parent.parent / "sweeps"
 
@@ -72,22 +72,22 @@ def overridden(document: dict[str, Any], overrides: Iterable[str]) -> dict[str, 
     return document
 
 
-def validated(document: Mapping[str, Any], place: str) -> Sweep:
-    """The sweep that `document` describes. Error messages name `place` as its location."""
-    return validated_as(Sweep, document, place)
+def validated(document: Mapping[str, Any], where: str) -> Sweep:
+    """The sweep that `document` describes. Error messages name `where` as its location."""
+    return validated_as(Sweep, document, where)
 
 
-def validated_as(kind: type[Kind], document: Mapping[str, Any], place: str) -> Kind:
+def validated_as(kind: type[FileModel], document: Mapping[str, Any], where: str) -> FileModel:
     """The document as a model of this `kind`. Raises `BadInput` with one line per mistake."""
     try:
         return kind.model_validate(document)
     except ValidationError as error:
         mistakes = error.errors(include_url=False)
-        told = [_explain(kind, place, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
-        lines = [*map(str, told)]
+        errors = [_explain(kind, where, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        lines = [*map(str, errors)]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
-            lines.append(f"{place}: {more:,} more mistakes.")
-        raise BadInput("\n".join(lines), code=told[0].code) from None
+            lines.append(f"{where}: {more:,} more mistakes.")
+        raise BadInput("\n".join(lines), code=errors[0].code) from None
 
 
 def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> BadInput:

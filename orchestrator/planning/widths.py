@@ -12,9 +12,9 @@ import torch
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.training import one_thread
-from orchestrator.training.stackable import Costs, Kind, best_width, why_not
+from orchestrator.training.stackable import Costs, DeviceKind, best_width, why_not
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ class Width(NamedTuple):
 def widths_of(
     studies: Iterable[Study],
     resources: Resources,
-    kind: Kind,
+    kind: DeviceKind,
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
 ) -> dict[StudyKey, Width]:
@@ -77,7 +77,7 @@ def _one_by_one(study: Study, resources: Resources) -> str | None:
 
 
 def decide(
-    run: Run, studies: Sequence[Study], resources: Resources, data_dir: Path | None
+    run: RunFiles, studies: Sequence[Study], resources: Resources, data_dir: Path | None
 ) -> dict[StudyKey, int]:
     """The widths of the run's studies, which are decided and recorded now if they were not before.
     A study that has trials but no recorded width was begun before stacks existed."""

@@ -73,10 +73,10 @@ class Metrics(Part):
                     f"`{name}` goes with from: {source}, and only with it",
                     code="no-effect" if given else "missing-key",
                 )
-        place = self.file or self.folder
-        if place is not None and "{folder}" not in place:
+        path = self.file or self.folder
+        if path is not None and "{folder}" not in path:
             raise BadInput(
-                f"{place!r} must be in {{folder}}, the trial's own, or what another trial wrote "
+                f"{path!r} must be in {{folder}}, the trial's own, or what another trial wrote "
                 f"would be heard",
                 code="wrong-value",
             )
@@ -84,8 +84,8 @@ class Metrics(Part):
 
     @property
     def heard(self) -> Heard:
-        place = self.file or self.folder or ""
-        return Heard(source=self.source, pattern=self.pattern or "", place=place, step=self.step)
+        path = self.file or self.folder or ""
+        return Heard(source=self.source, pattern=self.pattern or "", place=path, step=self.step)
 
 
 def goal_text(text: str) -> str:

@@ -33,13 +33,13 @@ class FunctionTrial:
         return report(step, metrics, alone=alone)
 
 
-def main(place: str) -> None:
+def main(name: str) -> None:
     from orchestrator.files.own_code import import_own
 
-    told = json.loads(os.environ["ORCHESTRATE_TRIAL"])
+    given = json.loads(os.environ["ORCHESTRATE_TRIAL"])
     names = ("params", "batch_size", "seed", "steps", "devices")
-    trial = FunctionTrial(**{name: told[name] for name in names}, folder=Path(told["folder"]))
-    import_own("function", place)(trial)
+    trial = FunctionTrial(**{name: given[name] for name in names}, folder=Path(given["folder"]))
+    import_own("function", name)(trial)
 
 
 if __name__ == "__main__":

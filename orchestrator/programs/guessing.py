@@ -110,7 +110,7 @@ def in_output(lines: Sequence[str]) -> Printed | None:
                     step.start(): rf"\b{step[1]}\W*(?P<step>\d[\d,]*)",
                     metric.start(): rf"\b{as_said}\W+?(?P<{name}>{NUMBER})",
                 }
-                pattern = ".*?".join(parts[place] for place in sorted(parts))
+                pattern = ".*?".join(parts[position] for position in sorted(parts))
                 kinds.setdefault(pattern, (unlike, said, name, line.strip()))
     for pattern, (_, said, name, line) in sorted(kinds.items(), key=lambda kind: kind[1][0]):
         found = [match for each in lines if (match := re.search(pattern, each))]

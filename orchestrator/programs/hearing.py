@@ -27,11 +27,11 @@ class Unheard(Exception):
 class Lines:
     """The new whole lines of a file that another process appends to."""
 
-    def __init__(self, place: Path) -> None:
-        self._place, self._read, self._rest = place, 0, b""
+    def __init__(self, path: Path) -> None:
+        self._place, self._read, self._rest = path, 0, b""
 
-    def new(self, *, over: bool = False) -> Iterator[bytes]:
-        """With `over`, nothing follows, so that the last line needs no end."""
+    def new(self, *, ended: bool = False) -> Iterator[bytes]:
+        """With `ended`, nothing follows, so that the last line needs no end."""
         try:
             file = self._place.open("rb")
         except FileNotFoundError:
@@ -46,7 +46,7 @@ class Lines:
                 if len(self._rest) > LONGEST_REPORT:
                     raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
                 yield from (line for line in lines if line.strip())
-        if over and self._rest.strip():
+        if ended and self._rest.strip():
             last, self._rest = self._rest, b""
             yield last
 
@@ -58,7 +58,7 @@ class Events:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def new(self, *, over: bool = False) -> Iterator[dict[str, Any]]:
+    def new(self, *, ended: bool = False) -> Iterator[dict[str, Any]]:
         for file in sorted(self._folder.rglob("*tfevents*")):
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))

@@ -39,8 +39,8 @@ LAST = 20
 class Log:
     """The output of a program: its beginning in a file at once, and its end when it is over."""
 
-    def __init__(self, place: str, heard: Callable[[bytes], None]) -> None:
-        self._file: BinaryIO = open(place, "ab", buffering=0)  # noqa: SIM115 - open until the end
+    def __init__(self, path: str, heard: Callable[[bytes], None]) -> None:
+        self._file: BinaryIO = open(path, "ab", buffering=0)  # noqa: SIM115 - open until the end
         self._room, self._end, self._left_out = LOG_BYTES // 2, bytearray(), 0
         self._heard, self._line = heard, bytearray()
         self.last: list[bytes] = []
@@ -80,32 +80,32 @@ class Log:
             self._file.write(part)
 
 
-def reports_in(pattern: str, place: str) -> Callable[[bytes], None]:
-    """Finds reports in lines of output, and writes them to the file at `place`."""
+def reports_in(pattern: str, path: str) -> Callable[[bytes], None]:
+    """Finds reports in lines of output, and writes them to the file at `path`."""
     if not pattern:
         return lambda line: None
     look = re.compile(pattern).search
-    file = os.open(place, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def heard(line: bytes) -> None:
         if (match := look(line.decode(errors="replace"))) is not None:
             found = {name: text for name, text in match.groupdict().items() if text is not None}
-            told = json.dumps({"time": time.time(), **found})
-            os.write(file, f"{told}\n".encode())
+            report = json.dumps({"time": time.time(), **found})
+            os.write(file, f"{report}\n".encode())
 
     return heard
 
 
-def keep(told: dict[str, Any]) -> dict[str, Any]:
+def keep(order: dict[str, Any]) -> dict[str, Any]:
     """Keeps a program until nothing of it is left. Returns its exit code and its last lines."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(ADOPT_ORPHANS, 1, 0, 0, 0)
-    for place in (told["log"], told["lock"]):
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-    lock = os.open(told["lock"], os.O_RDWR | os.O_CREAT, 0o600)
+    for path in (order["log"], order["lock"]):
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    lock = os.open(order["lock"], os.O_RDWR | os.O_CREAT, 0o600)
     with suppress(OSError):  # storage without locks
         fcntl.flock(lock, fcntl.LOCK_EX)
-    log = Log(told["log"], reports_in(told["pattern"], told["reports"]))
+    log = Log(order["log"], reports_in(order["pattern"], order["reports"]))
     looked = selectors.DefaultSelector()
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -113,14 +113,14 @@ def keep(told: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         program = subprocess.Popen(
-            told["command"], env=told["environment"], cwd=told["cwd"], stdin=subprocess.DEVNULL,
+            order["command"], env=order["environment"], cwd=order["cwd"], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
             # This process has one thread.
             preexec_fn=lambda: libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
         )  # fmt: skip
     except OSError as error:
         log.close()
-        return {"code": 127, "last": [f"{told['command'][0]}: {error.strerror or error}"]}
+        return {"code": 127, "last": [f"{order['command'][0]}: {error.strerror or error}"]}
     for number in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
         signal.signal(number, lambda number, _: _send(program.pid, number))
     assert program.stdout is not None
@@ -138,7 +138,7 @@ def keep(told: dict[str, Any]) -> dict[str, Any]:
                 looked.unregister(key.fd)
                 if key.fd == 0:
                     _send(program.pid, signal.SIGTERM)
-                    kill_at = time.monotonic() + told["patience"]
+                    kill_at = time.monotonic() + order["patience"]
         if kill_at is not None and time.monotonic() >= kill_at:
             _send(program.pid, signal.SIGKILL)
             program.wait()

@@ -88,11 +88,11 @@ class Kept:
         out = self._keeper.stdout
         assert out is not None
         if self._exit is None and self._said.poll(1000 * wait):
-            told = out.read()
+            answer = out.read()
             self._keeper.wait()
-            if not told:
+            if not answer:
                 end_all_with(self._mark)
-            found: dict[str, Any] = json.loads(told or '{"code": -9, "last": []}')
+            found: dict[str, Any] = json.loads(answer or '{"code": -9, "last": []}')
             self._exit = Exit(code=found["code"], last=tuple(found["last"]))
             self._close()
         return self._exit
@@ -133,10 +133,10 @@ def end_all_with(mark: str) -> None:
                     left = True
 
 
-def environment(more: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program: that of the user, without what is ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SECRETS)}
-    return {**kept, "PATH": search_path(), "PYTHONUNBUFFERED": "1", **more}
+    return {**kept, "PATH": search_path(), "PYTHONUNBUFFERED": "1", **variables}
 
 
 class Running(Protocol):
@@ -167,7 +167,7 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     program = trial.study.program
     assert program is not None
     values = {**values_of(trial, devices.count, own), "params": dict(trial.params)}
-    told = {
+    variables = {
         TELL_AT: str(channel / REPORTS),
         "ORCHESTRATE_STOP": str(channel / "stop"),
         "ORCHESTRATE_TRIAL": json.dumps(values),
@@ -175,21 +175,21 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
         "OMP_NUM_THREADS": str(devices.threads),
     }
     if devices.hang_seconds is not None:
-        told["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
+        variables["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
     if by_value := _by_value(program.function, channel):
-        told[BY_VALUE] = by_value
+        variables[BY_VALUE] = by_value
     many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = arguments_of(trial, devices.count, own)
     running: list[Running] = []
     try:
         for rank, start in enumerate(devices.starts):
-            more = {**told, **(many | {"RANK": str(rank)} if program.launch == "ranks" else {})}
+            its = {**variables, **(many | {"RANK": str(rank)} if program.launch == "ranks" else {})}
             running.append(
                 start(
                     Start(
                         command=command,
-                        environment=environment(more),
+                        environment=environment(its),
                         cwd=str(Path.cwd()),
                         log=str(channel / f"output-{rank}.txt"),
                         reports=str(channel / REPORTS),

@@ -103,8 +103,8 @@ class Course:
         self._source: Lines | Events = Lines(channel / REPORTS)
         if self._heard.place:
             # A relative place is that which the program itself would write to.
-            place = Path(filled(self._heard.place, values_of(self._trial, 1, own)))
-            self._source = Lines(place) if self._heard.source == "jsonl" else Events(place)
+            path = Path(filled(self._heard.place, values_of(self._trial, 1, own)))
+            self._source = Lines(path) if self._heard.source == "jsonl" else Events(path)
         self._began = time.time()
 
     def is_over(self) -> bool:
@@ -115,7 +115,7 @@ class Course:
         heard = time.monotonic()
         while not self.is_over():
             exit_ = running.ended(LOOK_SECONDS)
-            for measurement in self._hear(self._source, over=exit_ is not None and not exit_.code):
+            for measurement in self._hear(self._source, ended=exit_ is not None and not exit_.code):
                 heard = time.monotonic()
                 yield measurement
             if self.is_over():
@@ -133,11 +133,11 @@ class Course:
             else:
                 yield None
 
-    def _hear(self, source: Lines | Events, *, over: bool = False) -> Iterator[Measurement]:
-        """The new measurements up to the trial's end. With `over`, the program has ended well, so
+    def _hear(self, source: Lines | Events, *, ended: bool = False) -> Iterator[Measurement]:
+        """The new measurements up to the trial's end. With `ended`, the program has ended well, so
         that what it has reported in part is all there is."""
         try:
-            for measurement in self._new(source, over=over):
+            for measurement in self._new(source, ended=ended):
                 if self.is_over():
                     return
                 if self._take(measurement):
@@ -145,11 +145,11 @@ class Course:
         except Unheard as error:
             raise ProgramFailed(str(error)) from None
 
-    def _new(self, source: Lines | Events, *, over: bool) -> Iterator[Measurement]:
+    def _new(self, source: Lines | Events, *, ended: bool) -> Iterator[Measurement]:
         hearing = self._hearing
-        for report in source.new(over=over):
+        for report in source.new(ended=ended):
             yield from hearing.line(report) if isinstance(report, bytes) else hearing.report(report)
-        if over:
+        if ended:
             yield from hearing.rest()
 
     def _take(self, measurement: Measurement) -> bool:
@@ -296,8 +296,8 @@ def train_alone(
     raise AssertionError("a trial ends with an outcome")
 
 
-def _is_locked(place: Path) -> bool:
-    with place.open("a") as file:
+def _is_locked(path: Path) -> bool:
+    with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -31,7 +31,7 @@ from orchestrator.records.ranges import (
     near_bounds,
     widened_to,
 )
-from orchestrator.records.roles import Role, differences, settings_of, told
+from orchestrator.records.roles import Role, differences, settings_of, shown_pair
 from orchestrator.records.scaling_rules import RULES, ScalingRule
 from orchestrator.records.stages import BatchSchedule, Stage
 from orchestrator.records.studies import (

@@ -20,18 +20,18 @@ class BadInput(ValueError):
         super().__init__(message)
         self.code = code
 
-    def at(self, place: str) -> BadInput:
+    def at(self, where: str) -> BadInput:
         """The same error, with the place of the mistake."""
-        return BadInput(f"{place}: {self}", code=self.code)
+        return BadInput(f"{where}: {self}", code=self.code)
 
 
 @contextmanager
-def mistakes_in(place: str) -> Iterator[None]:
+def mistakes_in(where: str) -> Iterator[None]:
     """Adds the place of a mistake to a `BadInput` that is raised within."""
     try:
         yield
     except BadInput as error:
-        raise error.at(place) from None
+        raise error.at(where) from None
 
 
 class MissingData(BadInput):
@@ -93,10 +93,10 @@ def wrong_value(name: str, rule: str, value: object) -> BadInput:
     return BadInput(f"{name} must be {rule}, but got {shown(value)}.", code="wrong-value")
 
 
-def unreadable(place: object, error: object) -> BadInput:
+def unreadable(what: object, error: object) -> BadInput:
     """Makes the error for a file or folder that can't be read."""
     reason = getattr(error, "strerror", None) or error
-    return BadInput(f"{place} can't be read: {reason}.", code="unreadable")
+    return BadInput(f"{what} can't be read: {reason}.", code="unreadable")
 
 
 def mistake(what: str, error: Exception) -> str:
@@ -115,11 +115,11 @@ def frames_of_user(error: BaseException) -> str:
     are no such frames: then the error is in this project."""
     libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
     ours = [Path(__file__).parent.parent, (Path(__file__).parent.parent / "workloads").resolve()]
-    known = [place.resolve() for place in [*map(Path, libraries), *ours]]
+    known = [folder.resolve() for folder in [*map(Path, libraries), *ours]]
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not any(Path(frame.filename).resolve().is_relative_to(place) for place in known)
+        if not any(Path(frame.filename).resolve().is_relative_to(folder) for folder in known)
         and Path(frame.filename).is_file()
         and Path(frame.filename).stem != "orchestrate"
     ]
@@ -130,6 +130,6 @@ def frames_of_user(error: BaseException) -> str:
     ).rstrip()
 
 
-def corrupt(place: object, problem: object) -> BadInput:
+def corrupt(what: object, problem: object) -> BadInput:
     """Makes the error for a file of a data set that does not hold what it should."""
-    return BadInput(f"{place} is corrupt: {problem}. Get it anew.", code="corrupt")
+    return BadInput(f"{what} is corrupt: {problem}. Get it anew.", code="corrupt")

@@ -41,7 +41,7 @@ def settings_of(kind: type) -> dict[str, tuple[str, Role | None]]:
 
 
 def differences(
-    a: Any, b: Any, place: str = "", role: Role | None = None
+    a: Any, b: Any, at: str = "", role: Role | None = None
 ) -> Iterator[tuple[str, Role | None, Any, Any]]:
     """The settings in which two studies, sweeps or documents differ: key, role, both values."""
     if a == b:
@@ -54,12 +54,12 @@ def differences(
     elif isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         parts = [(n, None, *both) for n, both in enumerate(zip(a, b, strict=True))]
     else:
-        yield place, role, a, b
+        yield at, role, a, b
     for key, own, one, other in parts:
-        yield from differences(one, other, f"{place}.{key}" if place else str(key), own or role)
+        yield from differences(one, other, f"{at}.{key}" if at else str(key), own or role)
 
 
-def told(a: Any, b: Any) -> tuple[Any, Any]:
+def shown_pair(a: Any, b: Any) -> tuple[Any, Any]:
     """Two values of a setting as numbers and texts. Of two tuples, the first items that differ."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         a, b = next((one, other) for one, other in zip_longest(a, b) if one != other)

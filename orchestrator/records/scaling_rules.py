@@ -85,22 +85,22 @@ class ScalingRule:
         """The value at a batch size. `timescale` needs the learning rates, and the number of
         examples that a training is for."""
         base, tuned_at = self.base or 0.0, self.at_batch_size or batch_size
-        growth = batch_size / tuned_at
+        ratio = batch_size / tuned_at
         if self.rule == "half_life":
             per_step = batch_size * (self.tokens_per_example or 0)
-            value = 0.5 ** (per_step / self.tokens) if self.tokens else base**growth
+            value = 0.5 ** (per_step / self.tokens) if self.tokens else base**ratio
         elif self.rule == "one_minus_linear":
             # Once a batch has as many examples as the average looks back on, nothing is left.
-            value = max(1 - (1 - base) * growth, 0.0)
+            value = max(1 - (1 - base) * ratio, 0.0)
         elif self.rule == "timescale":
             assert rate is not None
-            tuned = base * growth * rate(tuned_at)
+            tuned = base * ratio * rate(tuned_at)
             value = (batch_size / self.tau / data if self.tau else tuned) / rate(batch_size)
         elif self.rule == "sqrt":
-            value = base * math.sqrt(growth)
+            value = base * math.sqrt(ratio)
         else:
             exponents = {"constant": 0, "linear": 1, "power": self.exponent or 0}
-            value = base * growth ** exponents[self.rule]
+            value = base * ratio ** exponents[self.rule]
         value = min(max(value, self.low), self.high)
         if not abs(value) <= LARGEST:
             raise wrong_value(f"rule {self.rule} at batch size {batch_size:g}", "finite", value)

@@ -12,7 +12,7 @@ from orchestrator.analysis.cost import Cost
 from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.holding import holding_in_words
-from orchestrator.analysis.points import ENOUGH_STEPS, Point, beside_minima, trained_points
+from orchestrator.analysis.points import ENOUGH_STEPS, CurvePoint, beside_minima, trained_points
 from orchestrator.analysis.words import (
     cooled_sentences,
     growing_sentence,
@@ -282,7 +282,7 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
     return figure
 
 
-def _perfect(number: int, points: Sequence[Point]) -> dict[str, Any]:
+def _perfect(number: int, points: Sequence[CurvePoint]) -> dict[str, Any]:
     """Perfect scaling through the point with the fewest examples, over a curve's batch sizes."""
     examples = min(point.examples for point in points)
     fewest = min(point.steps for point in points)
@@ -322,7 +322,7 @@ def _why(name: str, row: FrontierRow) -> str:
     return f"{said}<br>trials: {ended}" if ended else said
 
 
-def _describe(name: str, point: Point) -> str:
+def _describe(name: str, point: CurvePoint) -> str:
     row, lines = point.row, []
     if (again := point.again) is not None:
         low, high = (f"{end:,}" if end else "never" for end in (again.low, again.high))

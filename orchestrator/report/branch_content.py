@@ -29,9 +29,9 @@ from orchestrator.report.style import (
     shades,
     whiskers,
 )
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.noise_courses import courses_of
-from orchestrator.search import Branching, Point
+from orchestrator.search import Branching, Fork
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep  # slow to load, and not needed for other pages
@@ -64,7 +64,7 @@ class BranchCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class BranchContent:
-    run: Run
+    run: RunFiles
     sweep: Sweep
     trunk: Study
     total_examples: int
@@ -130,7 +130,7 @@ class BranchContent:
             for curve in self._curves_of(verdict, points[verdict.at_examples], judge)
         ]
 
-    def _curves_of(self, verdict: Verdict, point: Point, judge: BranchJudge) -> list[BranchCurve]:
+    def _curves_of(self, verdict: Verdict, point: Fork, judge: BranchJudge) -> list[BranchCurve]:
         found = [*judge.branches(point, verdict.length, self.queue.ended(point.studies))]
         curves = []
         for cost in verdict.costs:

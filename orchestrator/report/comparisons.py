@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.analysis.points import Point, beside_minima, trained_points
+from orchestrator.analysis.points import CurvePoint, beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.report.answer import goals_compared, steps_to_goal
 from orchestrator.report.content import Panel, grouped
@@ -23,14 +23,14 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
         path, _, options = name.partition("?")
         data, _, model = path.rpartition("/")
         parts[name] = data, model, options
-    for place, by in ((1, "model"), (0, "data set"), (2, "version")):
-        alike: dict[tuple[str, ...], dict[str, str]] = {}
+    for position, by in ((1, "model"), (0, "data set"), (2, "version")):
+        by_shared: dict[tuple[str, ...], dict[str, str]] = {}
         for name, part in parts.items():
-            shared = tuple(text for n, text in enumerate(part) if n != place)
-            alike.setdefault(shared, {})[name] = part[place] or "all of it"
+            shared = tuple(text for n, text in enumerate(part) if n != position)
+            by_shared.setdefault(shared, {})[name] = part[position] or "all of it"
         found += [
             (by, ", ".join(filter(None, shared)), labels)
-            for shared, labels in alike.items()
+            for shared, labels in by_shared.items()
             if len(labels) > 1
         ]
     return found
@@ -38,7 +38,7 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
 
 def relative(
     rows: Sequence[FrontierRow], at: int | None
-) -> tuple[int, list[tuple[Point, float]]] | None:
+) -> tuple[int, list[tuple[CurvePoint, float]]] | None:
     """(reference batch size, points with their steps relative to those there) of one curve, at `at`
     or the smallest batch size that reached the goal. None if the goal was not reached there."""
     reached = trained_points(rows)

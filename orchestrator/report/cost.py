@@ -86,7 +86,7 @@ def _if_free(panel: Panel) -> str:
     )
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     best = sum(cost.pareto for cost in panel.costs)
     devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
     said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"

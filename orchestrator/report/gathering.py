@@ -23,7 +23,7 @@ from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_o
 from orchestrator.results import (
     BestRow,
     FrontierRow,
-    Run,
+    RunFiles,
     StepTime,
     Within,
     best_of_studies,
@@ -45,7 +45,7 @@ Row = TypeVar("Row", FrontierRow, BestRow, Curve)
 class Source:
     """A run, and the frontier that the page asks of it."""
 
-    run: Run
+    run: RunFiles
     rows: Sequence[FrontierRow]
     label: str = ""
     """A label that distinguishes its recipes from those of other runs on the page."""
@@ -176,7 +176,7 @@ def _detailed(answers: Sequence[Panel]) -> list[Panel]:
     for number, answer in enumerate(answers):
         fewest = answer.fewest_steps
         ranked = sorted(answer.recipes, key=lambda recipe: fewest.get(recipe, math.inf))
-        turns += [(place, number, recipe) for place, recipe in enumerate(ranked)]
+        turns += [(position, number, recipe) for position, recipe in enumerate(ranked)]
     chosen: list[set[str]] = [set() for _ in answers]
     room = MOST_STUDIES
     for _, number, recipe in sorted(turns)[:MOST_IN_DETAIL]:

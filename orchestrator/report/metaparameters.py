@@ -55,27 +55,27 @@ def _by_name(panel: Panel) -> dict[str, list[Tuned]]:
 def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     """The powers of a metaparameter that was searched in a range; options follow no power."""
     searched_as = "learning_rate" if name == EFFECTIVE else name.removeprefix("1 - ")
-    told: list[str] = []
+    intervals: list[str] = []
     for curve in curves:
         if searched_as in panel.fixed.get(curve.recipe, ()):
             continue
         if curve.exponent is not None and curve.exponent_interval is not None:
             low, high = curve.exponent_interval
-            first = "90 % interval: " * (not told)
-            told.append(
+            first = "90 % interval: " * (not intervals)
+            intervals.append(
                 f"B^{curve.exponent:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
             )
     zeros = [f"{curve.recipe} ({curve.zeros} batch sizes)" for curve in curves if curve.zeros]
     falls = any(curve.exponent is not None and curve.exponent < 0 for curve in curves)
     how = "follows" if falls else "grows like"
     spoken = name.replace("_", " ")
-    said = f"Best {spoken} {how} {', '.join(told)}." if told else ""
+    said = f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
     if zeros:
         said += f" Best {spoken} is 0, which is not drawn, for {', '.join(zeros)}."
     return said.strip()
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     """Says the power of the first metaparameter that has one."""
     for name, curves in _by_name(panel).items():
         for curve in curves:

@@ -61,7 +61,7 @@ def numbers(panel: Panel, show: Show) -> str:
     return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     known = [
         f"{in_words(one.critical_by_examples)} for {one.recipe}"
         for one in panel.drawn.scalings

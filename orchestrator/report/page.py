@@ -25,7 +25,7 @@ from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import best_batch_fold, laws_fold, scale_answers
 from orchestrator.report.sections import alone, contents, provenance_section
 from orchestrator.report.style import Drawing
-from orchestrator.results import Run, holds_branches, unknown_of
+from orchestrator.results import RunFiles, holds_branches, unknown_of
 
 HERE = Path(__file__).parent
 
@@ -136,9 +136,9 @@ def write_report(
     glance, text = _parts(panels, scales, figures)
     text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
-    told = "".join(f'<p class="notice">Mind: {escape(note)}</p>' for note in notes)
+    notices = "".join(f'<p class="notice">Mind: {escape(note)}</p>' for note in notes)
     page = page_of(
-        f"{told}{glance}{contents(text) if several else ''}{text}",
+        f"{notices}{glance}{contents(text) if several else ''}{text}",
         title=title,
         about="steps to goal against batch size",
         subtitle=", ".join(f"{one.workload}, until {one.goal}" for one in panels[: not several]),
@@ -194,8 +194,8 @@ def write_report_of(
     runs = [source.run for source in sources]
     provenance: dict[str, object] = {}
     for source in sources:
-        told = provenance_of(source.run) | {"for a paper": methods_of(source.run, source.rows)}
-        provenance |= {source.name(key): value for key, value in told.items()}
+        facts = provenance_of(source.run) | {"for a paper": methods_of(source.run, source.rows)}
+        provenance |= {source.name(key): value for key, value in facts.items()}
     write_report(
         place,
         reload_seconds=reload_seconds,
@@ -209,7 +209,7 @@ def write_report_of(
     )
 
 
-def provenance_of(run: Run) -> dict[str, object]:
+def provenance_of(run: RunFiles) -> dict[str, object]:
     """The versions, the machine, the commit, and how the run went."""
     provenance: dict[str, object] = {**run.provenance()}
     if isinstance(packages := provenance.get("packages"), dict):
@@ -218,36 +218,36 @@ def provenance_of(run: Run) -> dict[str, object]:
     return {**provenance, **_how_it_ran(run)}
 
 
-def _how_it_ran(run: Run) -> dict[str, str]:
+def _how_it_ran(run: RunFiles) -> dict[str, str]:
     branches = holds_branches(run)
     names = {"paused": "trained as far as was needed"} if branches else {}
     tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
     statuses = Counter(status for table in tables for status in table["status"].to_pylist())
     ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
-    told = {"trials": ", ".join(ended)}
+    facts = {"trials": ", ".join(ended)}
     if run.is_compact:
-        told["measurements"] = (
+        facts["measurements"] = (
             "a compact run: all of the best trials and of repeats; of the others only those that "
             "the answers need"
         )
     if run.imported:
-        return told
+        return facts
     stop = run.sweep()["stop"]
     on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
     shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
     if not branches:
-        told["exact stopping"] = (
+        facts["exact stopping"] = (
             "on: trials that could no longer change the frontier were ended"
             if on
             else "off: every trial went on to its goals or its budget"
         )
     if times := sum(session.get("interruptions", 0) for session in run.sessions()):
         lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
-        told["lost processes and machines"] = (
+        facts["lost processes and machines"] = (
             f"{times:,} trials were interrupted; their slots lost {in_time(lost)} of work"
         )
     busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
-    return {"seed": str(run.sweep()["seed"]), **told, "time training or evaluating": busy}
+    return {"seed": str(run.sweep()["seed"]), **facts, "time training or evaluating": busy}
 
 
 def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
@@ -262,7 +262,7 @@ def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
     return found
 
 
-def settings_of(runs: Sequence[Run], asked: Mapping[str, object]) -> Settings:
+def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settings:
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     asked = {key: value for key, value in asked.items() if value is not None}

@@ -14,10 +14,10 @@ from orchestrator.report.sections import MOST_ROWS, Show, alone, fold, lead, sec
 
 
 @dataclass(frozen=True)
-class Group:
+class Fold:
     """Several parts that are folded together, and the line that summarises them."""
 
-    place: str
+    anchor: str
     title: str
     finding: Callable[[Panel], str]
     parts: tuple[Callable[[Panel, Show], str], ...]
@@ -26,50 +26,50 @@ class Group:
 def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
     """The answer and, folded below it, the parts on which it rests, in the order in which questions
     arise. Parts without content are left out."""
-    place = f"panel-{number}-" if several else ""
+    prefix = f"panel-{number}-" if several else ""
     text = alone("The answer", partial(answer_of, panel, show)) + '<div class="folds">'
-    for group in GROUPS if panel.drawn.rows else ():
-        text += alone(group.title, partial(_folded, group, place, panel, show))
-    text += fold(f"{place}frontier", "Frontier", _reached(panel), _frontier(panel)) + "</div>"
+    for folded in FOLDS if panel.drawn.rows else ():
+        text += alone(folded.title, partial(_folded, folded, prefix, panel, show))
+    text += fold(f"{prefix}frontier", "Frontier", _reached(panel), _frontier(panel)) + "</div>"
     if several:
         return section(f"panel-{number}", f"{panel.workload}, until {panel.goal}", text)
     return f'<section id="answer"><h2 class="unseen">The answer</h2>{text}</section>'
 
 
-def _folded(group: Group, place: str, panel: Panel, show: Show) -> str:
+def _folded(folded: Fold, prefix: str, panel: Panel, show: Show) -> str:
     # Whether a batch is huge is a question to all recipes, as are numbers.
-    inside = "".join(part(panel if part in OF_ALL else panel.drawn, show) for part in group.parts)
-    return inside and fold(place + group.place, group.title, group.finding(panel), inside)
+    inside = "".join(part(panel if part in OF_ALL else panel.drawn, show) for part in folded.parts)
+    return inside and fold(prefix + folded.anchor, folded.title, folded.finding(panel), inside)
 
 
-GROUPS = (
-    Group("numbers", "Numbers", numbers.found, (numbers.numbers,)),
-    Group("cost", "Cost and devices", cost.found, (cost.costs, cost.recommended)),
-    Group(
+FOLDS = (
+    Fold("numbers", "Numbers", numbers.finding, (numbers.numbers,)),
+    Fold("cost", "Cost and devices", cost.finding, (cost.costs, cost.recommended)),
+    Fold(
         "enough",
         "Errors, and whether there were enough trials",
         numbers.trials_needed,
         (numbers.made_of, numbers.best_of_trials),
     ),
-    Group("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
-    Group(
+    Fold("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
+    Fold(
         "metaparameters",
         "Metaparameters",
-        metaparameters.found,
+        metaparameters.finding,
         (metaparameters.best_values, metaparameters.options),
     ),
-    Group("trials", "All trials", trials.found, (trials.all_tried, trials.table_of_trials)),
-    Group("training", "How the winners train", training.found, (training.training_curves,)),
-    Group(
+    Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
+    Fold("training", "How the winners train", training.finding, (training.training_curves,)),
+    Fold(
         "noise",
         "Noise scale and forecasts",
         training.foretold,
         (training.forecasts, training.noise_along),
     ),
-    Group(
+    Fold(
         "quality",
         "Quality",
-        quality.found,
+        quality.finding,
         (quality.best_values_within, quality.generalisation, quality.large_batches),
     ),
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Held, Largeness
+from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Largeness, Quality
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import Drawing, guide, mark, of_size, safe, shades, value_axis
-from orchestrator.results import BestRow, Run, Within, best_of_studies
+from orchestrator.results import BestRow, RunFiles, Within, best_of_studies
 from orchestrator.results.counting import Unit
 
 SHARES = (16, 8, 4, 2, 1)
@@ -18,7 +18,7 @@ SHARES = (16, 8, 4, 2, 1)
 
 
 def best_within_budgets(
-    run: Run, goal: Goal, studies: Sequence[Study]
+    run: RunFiles, goal: Goal, studies: Sequence[Study]
 ) -> dict[str, Sequence[BestRow]]:
     """The best values within the largest budgets that all studies of a recipe had, and within
     fractions of these budgets."""
@@ -115,7 +115,7 @@ def _sizes(large: Largeness) -> str:
     )
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     if isinstance(panel.largeness, Largeness):
         return _sizes(panel.largeness).rstrip(".")
     if panel.gaps:
@@ -154,7 +154,7 @@ def _describe(row: BestRow) -> str:
     return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
 
 
-def _accuracy_held(held: Sequence[Held], recipes: Sequence[str]) -> Drawing:
+def _accuracy_held(held: Sequence[Quality], recipes: Sequence[str]) -> Drawing:
     figure = Drawing()
     ordered = sorted(held, key=lambda one: one.batch_size)
     sizes = [one.batch_size for one in ordered]

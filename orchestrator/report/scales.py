@@ -10,7 +10,7 @@ from orchestrator.records import ENOUGH_SIZES, BadInput
 from orchestrator.report.content import grouped
 from orchestrator.report.sections import Show, bullets, fold, table
 from orchestrator.report.style import Drawing, evenly, guide, mark, of_size, safe, shades, whiskers
-from orchestrator.results import FrontierRow, GoalOf, Run, frontier_of, holds_branches
+from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, holds_branches
 
 MOST_STUDIES = 300
 """The most studies of a run whose best batch sizes the page, not the command, shows."""
@@ -19,7 +19,7 @@ MOST_LINES, MOST_NAMED = 20, 8
 """The most curves in one figure, and in its legend."""
 
 
-def scale_answers(runs: Mapping[str, Run]) -> ScaleAnswer | None:
+def scale_answers(runs: Mapping[str, RunFiles]) -> ScaleAnswer | None:
     """The answer of runs whose trials were not stopped early; None if there are none."""
     asked = {name: run for name, run in runs.items() if _is_shown(run)}
     try:
@@ -29,7 +29,7 @@ def scale_answers(runs: Mapping[str, Run]) -> ScaleAnswer | None:
     return found if found and any(best.points for best in found.bests) else None
 
 
-def _is_shown(run: Run) -> bool:
+def _is_shown(run: RunFiles) -> bool:
     if run.is_compact or holds_branches(run):
         return False
     studies = run.studies()
@@ -37,7 +37,7 @@ def _is_shown(run: Run) -> bool:
     return len(studies) <= MOST_STUDIES and (run.imported or not stops)
 
 
-def frontier_for_page(run: Run, goals: Sequence[GoalOf]) -> list[FrontierRow]:
+def frontier_for_page(run: RunFiles, goals: Sequence[GoalOf]) -> list[FrontierRow]:
     """The frontier that a page shows: none of a run without goals if it has best batch sizes."""
     asked = goals or any(study.goals for study in run.studies())
     return [] if not asked and scale_answers({"": run}) else frontier_of(run, goals)
@@ -93,9 +93,9 @@ def _points(law: Law) -> Drawing:
     lines = grouped(law.points, lambda point: tuple(point.at[name] for name in others))
     xs: list[float | None] = []
     ys: list[float | None] = []
-    for number, (place, points) in enumerate(sorted(lines.items())):
+    for number, (fixed, points) in enumerate(sorted(lines.items())):
         points.sort(key=lambda point: point.at[x])
-        name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, place, strict=True))
+        name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, fixed, strict=True))
         at = [(p.at[x], p.value.value, f"{p.workload}: {p.value.value:.4g}") for p in points]
         errors = whiskers([point.value for point in points])
         figure.line(name or "measured", at, mark(number), "markers", error_y=errors)

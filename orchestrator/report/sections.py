@@ -27,9 +27,9 @@ Show = Callable[[Drawing, str, str, str], str]
 """Puts a figure on the page, given the figure, its title, what it shows and how to read it."""
 
 
-def section(place: str, title: str, text: str) -> str:
-    """A section; links reach it at `place`."""
-    return f'<section id="{place}"><h2>{escape(title)}</h2>{text}</section>'
+def section(anchor: str, title: str, text: str) -> str:
+    """A section; links reach it at `anchor`."""
+    return f'<section id="{anchor}"><h2>{escape(title)}</h2>{text}</section>'
 
 
 def alone(title: str, make: Callable[[], str]) -> str:
@@ -44,17 +44,17 @@ def alone(title: str, make: Callable[[], str]) -> str:
         return f'<p class="notice">{escape(line)}</p>'
 
 
-def fold(place: str, title: str, finding: str, text: str, opened: bool = False) -> str:
+def fold(anchor: str, title: str, finding: str, text: str, opened: bool = False) -> str:
     """A section that opens on a click or when a link leads to it. Its line says what is inside."""
     return (
-        f'<details class="fold" id="{place}"{" open" * opened}><summary><h3>{escape(title)}</h3>'
+        f'<details class="fold" id="{anchor}"{" open" * opened}><summary><h3>{escape(title)}</h3>'
         f"<span>{escape(finding)}</span></summary>{text}</details>"
     )
 
 
 def contents(text: str) -> str:
     found = re.findall(r'<section id="([^"]+)"><h2>(.*?)</h2>', text)
-    links = "".join(f'<li><a href="#{place}">{title}</a></li>' for place, title in found)
+    links = "".join(f'<li><a href="#{anchor}">{title}</a></li>' for anchor, title in found)
     return f'<nav aria-label="On this page"><ul>{links}</ul></nav>' if links else ""
 
 

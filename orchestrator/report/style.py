@@ -69,13 +69,13 @@ class Drawing:
         look: Mapping[str, Any],
         mode: str = "lines+markers",
         panel: int = 0,
-        **more: Any,
+        **own: Any,
     ) -> None:
         """Adds a line with a marker, if `mode` has any, at each (x, y, text on hovering)."""
         points = list(points)
-        x, y, text = ([point[place] for point in points] for place in range(3))
-        told = {"name": safe(name), "mode": mode, "hovertext": text, "hoverinfo": "text"}
-        self.add({"x": x, "y": y, **told, **look, **more}, panel=panel)
+        x, y, text = ([point[position] for point in points] for position in range(3))
+        trace = {"name": safe(name), "mode": mode, "hovertext": text, "hoverinfo": "text"}
+        self.add({"x": x, "y": y, **trace, **look, **own}, panel=panel)
 
     def style(self, **look: Any) -> None:
         _update(self.layout, look)

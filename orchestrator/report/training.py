@@ -26,21 +26,23 @@ from orchestrator.report.style import (
     value_axis,
     whiskers,
 )
-from orchestrator.results import FrontierRow, Run
+from orchestrator.results import FrontierRow, RunFiles
 from orchestrator.results.counting import columns
 
 MOST_POINTS = 160
 """The most points of a training curve that are drawn; the frontier always uses all points."""
 
 
-def curves_of_winners(run: Run, metric: str, rows: Sequence[FrontierRow]) -> dict[str, list[Curve]]:
+def curves_of_winners(
+    run: RunFiles, metric: str, rows: Sequence[FrontierRow]
+) -> dict[str, list[Curve]]:
     """Recipe -> a metric of the best trial of each batch size, as far as it was measured: of one
     that is cooled down, along its trunk and at the ends of its cooldowns."""
     found = run.in_parallel(partial(_curves, run, metric), rows)
     return grouped((curve for curves in found for curve in curves), lambda curve: curve.recipe)
 
 
-def _curves(run: Run, metric: str, row: FrontierRow) -> list[Curve]:
+def _curves(run: RunFiles, metric: str, row: FrontierRow) -> list[Curve]:
     if row.trial is None:
         return []
     measured, found = run.curve(row.key, row.trial), list[Curve | None]()
@@ -100,7 +102,7 @@ def _of_cooldowns(trained: Sequence[float]) -> str:
     )
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     return f"{panel.goal.metric} along the trainings"
 
 

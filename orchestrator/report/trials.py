@@ -16,7 +16,7 @@ from orchestrator.records import Goal, Range, Study, StudyKey
 from orchestrator.report.content import Listed, Panel, Tried, grouped
 from orchestrator.report.sections import Show
 from orchestrator.report.style import COLOURS, GUIDE, Drawing, evenly, log10_axis, rounded, safe
-from orchestrator.results import Run, column_of, outcomes_of
+from orchestrator.results import RunFiles, column_of, outcomes_of
 from orchestrator.results.tables import arrow_of
 
 MOST_LISTED = 8000
@@ -26,7 +26,7 @@ Tables = Mapping[StudyKey, pa.Table]
 """The outcomes of each study's trials."""
 
 
-def outcomes(run: Run, goal: Goal, studies: Sequence[Study]) -> Tables:
+def outcomes(run: RunFiles, goal: Goal, studies: Sequence[Study]) -> Tables:
     tables = run.in_parallel(lambda study: outcomes_of(run, study, goal), studies)
     return {study.key: table for study, table in zip(studies, tables, strict=True)}
 
@@ -189,7 +189,7 @@ def _counts(tried: Tried, listed: Listed) -> str:
     return f"Trials that reached the goal, by batch size: {', '.join(parts)}.{more * tried.cut}"
 
 
-def found(panel: Panel) -> str:
+def finding(panel: Panel) -> str:
     total = sum(one.total for one in panel.listed.values())
     those = sum(one.reached for one in panel.listed.values())
     return f"{those:,} of {total:,} reached the goal" if total else "By their metaparameters"

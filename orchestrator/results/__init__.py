@@ -7,14 +7,16 @@ from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, pars
 from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
 from orchestrator.results.lock import Elsewhere
 from orchestrator.results.outcomes import (
-    Spent,
+    MeanCost,
     StepTime,
     column_of,
+    mean_costs,
     outcomes_of,
-    spent,
     step_times,
     steps_to_all,
 )
 from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
-from orchestrator.results.store import Run, confirmation_of, holds_branches
+from orchestrator.results.store import RunFiles, confirmation_of, holds_branches
+
+Run = RunFiles  # its name in scripts of users

@@ -37,7 +37,7 @@ from orchestrator.results.archive_documents import (
 )
 from orchestrator.results.curve_files import LINK, read_curves, reason_of
 from orchestrator.results.provenance import provenance
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import MEASUREMENTS, TRIALS
 
 Job = TypeVar("Job")
@@ -64,15 +64,15 @@ class Problem:
 
     @classmethod
     def at(cls, path: str | Path, source: Path, reason: str) -> Problem:
-        told = escaped(cut(reason, MOST_LETTERS))
-        return cls(path=escaped(os.path.relpath(path, source)), reason=told)
+        shortened = escaped(cut(reason, MOST_LETTERS))
+        return cls(path=escaped(os.path.relpath(path, source)), reason=shortened)
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
 
 
 def import_archive(
-    source: Path, run: Run, progress: Callable[[int, int], None] = lambda done, of: None
+    source: Path, run: RunFiles, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> list[Problem]:
     """Makes `run` from the archive in `source` and returns the parts that could not be used. If it
     was killed, a second call continues with the missing studies. `progress` is called with the
@@ -93,7 +93,7 @@ def import_archive(
     return problems
 
 
-def refuse_run(run: Run) -> None:
+def refuse_run(run: RunFiles) -> None:
     """Raises `BadInput` if nothing can be imported as this run."""
     if run.exists:
         raise BadInput(f"{run.place} is a run already: give another --out.", code="exists")
@@ -101,7 +101,7 @@ def refuse_run(run: Run) -> None:
 
 
 def complete(
-    run: Run, name: str, studies: Sequence[Study], problems: Sequence[Problem], **more: Any
+    run: RunFiles, name: str, studies: Sequence[Study], problems: Sequence[Problem], **more: Any
 ) -> None:
     """Makes a run of imported studies, which are written. Its sweep holds `more`."""
     (run.place / "problems.txt").write_text("".join(f"{each}\n" for each in problems))
@@ -153,13 +153,13 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
     known: list[tuple[int, Study]] = []
     for folder in _study_folders(source, problems):
         try:
-            place, study = _read_study(folder, source, problems)
+            position, study = _read_study(folder, source, problems)
         except Exception as error:
             problems.append(Problem.at(folder, source, reason_of(error)))
             continue
         other = folders.setdefault(study.key, folder)
         if other == folder:
-            known.append((place, study))
+            known.append((position, study))
         else:
             reason = f"{other.relative_to(source)} holds the same study, which is used instead"
             problems.append(Problem.at(folder, source, reason))
@@ -230,7 +230,7 @@ def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, l
     """Brings a study into the run, unless it is there. Returns it with the number of its trials
     that count, or None, and the problems, which are stored with the trials."""
     place, source, folder, study = job
-    run = Run(place)
+    run = RunFiles(place)
     if run.holds(study.key):
         trials = run.trials(study.key)
     else:
@@ -258,11 +258,11 @@ def _read_trials(
     files: dict[int, str] = {}
     try:
         with os.scandir(folder) as entries:
-            places = _folders_in(entries, source, problems)
+            folders = _folders_in(entries, source, problems)
     except OSError as error:
         raise ValueError(reason_of(error)) from None
     # Strings are faster than Path objects, and there are hundreds of thousands of them.
-    for place in places:
+    for place in folders:
         flaws: list[str] = []
         try:
             document = read_document(f"{place}/metadata.json")

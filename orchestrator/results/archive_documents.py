@@ -163,8 +163,8 @@ def own_study(document: Any) -> tuple[int, Study]:
             if not isinstance(value, Range):
                 _setting(f"space.{name}", value)
     _encodable("the study", json.dumps(asdict(study), ensure_ascii=False))
-    place = _whole("place", document.get("place"), 0, MOST_WHOLE)
-    return place, replace(study, repeats=0)
+    position = _whole("place", document.get("place"), 0, MOST_WHOLE)
+    return position, replace(study, repeats=0)
 
 
 def _space(configs: Any, flaws: list[str]) -> Space:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from orchestrator.records import Study, Value
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
-from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
+from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BestRow:
 
 
 def best_of(
-    run: Run,
+    run: RunFiles,
     metric: str,
     *,
     maximise: bool | None = None,
@@ -81,7 +81,7 @@ def sign_of(studies: Sequence[Study], metric: str, maximise: bool | None = None)
 
 
 def best_of_studies(
-    run: Run,
+    run: RunFiles,
     studies: Sequence[Study],
     metric: str,
     *,
@@ -97,7 +97,7 @@ def best_of_studies(
 
 
 def _refuse_unless_kept(
-    run: Run, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
+    run: RunFiles, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
 ) -> None:
     """Raises `BadInput` for best values within a budget that a compact run lacks. It has those
     among all trials of each study, of the metrics of its goals in their direction."""
@@ -111,7 +111,7 @@ def _refuse_unless_kept(
 
 
 def _rows_of(
-    run: Run,
+    run: RunFiles,
     metric: str,
     sign: float,
     first: int | None,
@@ -124,7 +124,7 @@ def _rows_of(
         counted.only_first(first, ())
     measurements = run.measurements(study.key, {metric, "seconds"})
     trial, step, value = columns(measurements, metric)
-    usable = np.isin(trial, [*counted.places]) & np.isfinite(value)
+    usable = np.isin(trial, [*counted.row_of]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
     rows = []
     curve_of = cache(partial(run.curve, study.key))  # often one trial is best within several
@@ -137,17 +137,17 @@ def _rows_of(
             within=None if asked is None else str(asked),
             trained_enough=enough,
             censored=censored,
-            trials_used=len(counted.places),
+            trials_used=len(counted.row_of),
         )
         granted = np.full(len(step), True)
         if asked is not None:
             granted = asked.covers(study, measurements)[usable]
         if granted.any():
             lowest = value[granted].min()
-            places = np.flatnonzero(granted & (value == lowest))
-            at, index = min(zip(step[places].tolist(), trial[places].tolist(), strict=True))
+            best_at = np.flatnonzero(granted & (value == lowest))
+            at, index = min(zip(step[best_at].tolist(), trial[best_at].tolist(), strict=True))
             best = float(sign * lowest)
-            winner = trials.slice(counted.places[index], 1).to_pylist()[0]
+            winner = trials.slice(counted.row_of[index], 1).to_pylist()[0]
             row = replace(
                 row,
                 value=best,
@@ -171,7 +171,7 @@ def reaches(
     stopped = counted.next_steps(())
     if asked is not None and asked.unit == "seconds":
         rows = zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True)
-        seconds = {index: float(took or 0) for index, took in rows if index in counted.places}
+        seconds = {index: float(took or 0) for index, took in rows if index in counted.row_of}
         enough = max(seconds.values(), default=0) >= asked.amount
         return enough, any(seconds[index] <= asked.amount for _, index in stopped)
     budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)

@@ -120,26 +120,26 @@ class Counted:
         published: list[str | None] = [None] * len(trials)
         if "archive_status" in trials.column_names:
             published = trials["archive_status"].to_pylist()
-        self.places = {
-            index: place
-            for place, index in enumerate(trials["trial"].to_pylist())
-            if self._statuses[place] != "failed" and published[place] in (None, "COMPLETE")
+        self.row_of = {
+            index: row
+            for row, index in enumerate(trials["trial"].to_pylist())
+            if self._statuses[row] != "failed" and published[row] in (None, "COMPLETE")
         }
 
     def only_first(self, trials: int, firsts: Sequence[tuple[int, int]]) -> None:
         """Keeps only the trials that a search for `trials` trials would have had. Such a search
         replaces, round by round, points that diverge before the step of its frontier. `firsts` are
         (steps, index) of the trials that reached the goal."""
-        indices = sorted(self.places)[: replace(self._study, trials=trials).launches]
+        indices = sorted(self.row_of)[: replace(self._study, trials=trials).launches]
         begin, end, counted = 0, min(trials, len(indices)), 0
         while begin < end:
             opened, known = indices[begin:end], set(indices[:end])
             step = min((step for step, index in firsts if index in known), default=None)
-            for place in (self.places[index] for index in opened):
-                before = step is None or self._steps[place] < step
-                counted += not (before and self._statuses[place] == "diverged")
+            for row in (self.row_of[index] for index in opened):
+                before = step is None or self._steps[row] < step
+                counted += not (before and self._statuses[row] == "diverged")
             begin, end = end, min(end + max(trials - counted, 0), len(indices))
-        self.places = {index: self.places[index] for index in indices[:end]}
+        self.row_of = {index: self.row_of[index] for index in indices[:end]}
 
     def next_steps(
         self, crossed: Collection[int], trunk: tuple[NDArray[Any], NDArray[Any]] | None = None
@@ -149,16 +149,16 @@ class Counted:
         For a goal on its `trunk`, trials and steps of the measurements there are given."""
         if trunk is not None:
             last = lowest_of_each(trunk[0], -trunk[1])
-            others = self.places.keys() - set(crossed)
+            others = self.row_of.keys() - set(crossed)
             return [(self._study.following(-last[index]), index) for index in others & last.keys()]
         found = []
-        for index, place in self.places.items():
-            status, steps = self._statuses[place], self._steps[place]
-            row = {"status": status, "steps": steps, "open_from": self._open_from[place]}
+        for index, row in self.row_of.items():
+            status, steps = self._statuses[row], self._steps[row]
+            ended = {"status": status, "steps": steps, "open_from": self._open_from[row]}
             sooner = self._study.cooldown is not None and status != "reached"
             if index in crossed and not sooner:
                 continue
-            if (step := next_possible(self._study, row)) is not None:
+            if (step := next_possible(self._study, ended)) is not None:
                 found.append((step, index))
         return found
 
@@ -214,14 +214,14 @@ def reached(study: Study, goal: Goal, measured_at: Columns) -> Reached:
     measured = np.flatnonzero(~np.isnan(value))
     measured = measured[np.lexsort((step[measured], trial[measured]))]
     trial, step, passes = trial[measured], step[measured], passes[measured]
-    place = np.arange(len(trial))
+    row = np.arange(len(trial))
     begins = np.diff(trial, prepend=-1) != 0
-    ends = np.flatnonzero(np.roll(begins, -1)) if len(trial) else place
+    ends = np.flatnonzero(np.roll(begins, -1)) if len(trial) else row
     goes_on = np.roll(passes, 1) & ~begins
-    start = np.maximum.accumulate(np.where(passes & ~goes_on, place, 0))
+    start = np.maximum.accumulate(np.where(passes & ~goes_on, row, 0))
     steps, of_step = np.unique(step, return_inverse=True)
     examples = np.array([study.examples(at) for at in steps.tolist()], dtype=np.int64)[of_step]
-    long = (place - start + 1 >= goal.measurements) & (examples - examples[start] >= goal.examples)
+    long = (row - start + 1 >= goal.measurements) & (examples - examples[start] >= goal.examples)
     held = passes & long
     short = ends[passes[ends] & ~long[ends]]
     begun = dict(zip(trial[short].tolist(), step[start[short]].tolist(), strict=True))
@@ -231,7 +231,7 @@ def reached(study: Study, goal: Goal, measured_at: Columns) -> Reached:
 def first_steps(counted: Counted, found: Reached) -> list[tuple[int, int]]:
     """(steps, index) of the trials that count and reached a goal, best first."""
     lowest = lowest_of_each(found.trial, found.step)
-    return sorted((at, index) for index, at in lowest.items() if index in counted.places)
+    return sorted((at, index) for index, at in lowest.items() if index in counted.row_of)
 
 
 def lowest_of_each(trial: NDArray[np.int64], values: NDArray[Any]) -> dict[int, Any]:

@@ -86,7 +86,7 @@ def _alike(
 ) -> Iterator[tuple[bytes, list[tuple[int, bytes]]]]:
     """Yields each first line with the remaining content of files that begin with it, at most
     MOST_BYTES_TOGETHER at a time. Adds the reasons why files can't be read to `flaws`."""
-    alike: dict[bytes, list[tuple[int, bytes]]] = {}
+    by_header: dict[bytes, list[tuple[int, bytes]]] = {}
     held = 0
     for index, path in files.items():
         try:
@@ -95,12 +95,12 @@ def _alike(
             flaws[index] = reason_of(error)
             continue
         header, _, body = content.removeprefix(codecs.BOM_UTF8).partition(b"\n")
-        alike.setdefault(header.rstrip(b"\r"), []).append((index, body))
+        by_header.setdefault(header.rstrip(b"\r"), []).append((index, body))
         held += len(content)
         if held > MOST_BYTES_TOGETHER:
-            yield from alike.items()
-            alike, held = {}, 0
-    yield from alike.items()
+            yield from by_header.items()
+            by_header, held = {}, 0
+    yield from by_header.items()
 
 
 def content_of(path: str, most_bytes: int) -> bytes:
@@ -187,8 +187,8 @@ def _read_cells(content: bytes) -> tuple[pa.Table, list[str]]:
     lines, flaws = csv.reader(_lines_of(content)), list[str]()
     try:
         header = next(lines, [])
-        places = _places(header, flaws)
-        return _read_rows(lines, places, len(header), flaws), flaws
+        indices = _indices(header, flaws)
+        return _read_rows(lines, indices, len(header), flaws), flaws
     except (csv.Error, ValueError) as error:
         return _no_curve(), [str(error)]
 
@@ -212,36 +212,36 @@ def _lines_of(content: bytes) -> Iterator[str]:
         yield line
 
 
-def _places(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
-    """Column -> its place in a row, for the columns that are used."""
+def _indices(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
+    """Column -> its index in a row, for the columns that are used."""
     if not names:
         raise ValueError("is empty")
     if "step" not in names:
         raise ValueError("has no column `step`")
-    places: dict[str, int] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, place)
-    used = dict.fromkeys(_used(places))
+    indices: dict[str, int] = {}
+    for index, name in enumerate(names):
+        indices.setdefault(name, index)
+    used = dict.fromkeys(_used(indices))
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
-    if unused := [name for at, name in enumerate(names) if name not in used or at != places[name]]:
+    if unused := [name for at, name in enumerate(names) if name not in used or at != indices[name]]:
         flaws.append(
             f"columns that are no metric, or are there twice, are left out: {shown(unused)}"
         )
-    return {name: places[name] for name in used}
+    return {name: indices[name] for name in used}
 
 
 def _read_rows(
-    lines: Iterable[Sequence[str]], places: Mapping[str, int], width: int, flaws: list[str]
+    lines: Iterable[Sequence[str]], indices: Mapping[str, int], width: int, flaws: list[str]
 ) -> pa.Table:
-    columns, junk, lost = {name: array("d") for name in places}, 0, 0
+    columns, junk, lost = {name: array("d") for name in indices}, 0, 0
     for row in filter(None, lines):
-        step = as_number(row[places["step"]]) if len(row) > places["step"] else None
+        step = as_number(row[indices["step"]]) if len(row) > indices["step"] else None
         if step is None or not step.is_integer() or not 0 <= step <= MANY:
             lost += 1
             continue
-        for name, place in places.items():
-            cell = row[place] if place < len(row) else ""
+        for name, index in indices.items():
+            cell = row[index] if index < len(row) else ""
             value = as_number(cell)
             junk += value is None and bool(cell.strip())
             columns[name].append(math.nan if value is None else value)

@@ -29,7 +29,7 @@ from orchestrator.results.counting import Columns, Counted, first_steps, past, r
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
-from orchestrator.results.store import Run, confirmation_of, holds_branches, refuse_compact
+from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers, of_trial
 
 Progress = Callable[[int, int], None]
@@ -49,11 +49,11 @@ COPIED = (
 )  # fmt: skip
 """The files that are copied as they are, if they are there."""
 
-Places = NDArray[np.intp]
-"""Places of rows in a table of measurements."""
+Rows = NDArray[np.intp]
+"""Positions of rows in a table of measurements."""
 
 
-def export_archive(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
     """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
     winners are left out, because the layout has no place for them."""
     refuse_compact(run, "the measurements that this layout is for")
@@ -68,8 +68,8 @@ def export_archive(run: Run, target: Path, progress: Progress = lambda done, of:
             )
     with new_folder(target) as unfinished:
         jobs = [
-            (run, study, place, unfinished / folder)
-            for place, (folder, study) in enumerate(studies.items(), start=1)
+            (run, study, position, unfinished / folder)
+            for position, (folder, study) in enumerate(studies.items(), start=1)
         ]
         for done, _ in enumerate(in_parallel(_write_archived, jobs), start=1):
             progress(done, len(jobs))
@@ -80,8 +80,8 @@ def _folders_of(study: Study) -> list[str]:
     return parts if len(parts) > 1 else ["own", *parts]
 
 
-def _write_archived(job: tuple[Run, Study, int, Path]) -> None:
-    run, study, place, folder = job
+def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
+    run, study, position, folder = job
     folder.mkdir(parents=True)
     workload = _folders_of(study)
     trials, measurements = run.trials(study.key), run.measurements(study.key)
@@ -96,7 +96,7 @@ def _write_archived(job: tuple[Run, Study, int, Path]) -> None:
     }
     foreign = "archive_status" in trials.column_names
     if not foreign:
-        document[OURS] = {"place": place, **asdict(replace(study, repeats=0))}
+        document[OURS] = {"place": position, **asdict(replace(study, repeats=0))}
     (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
     for row in trials.to_pylist():
@@ -140,7 +140,7 @@ def _parameter_configs(space: Space) -> dict[str, Any]:
     return configs
 
 
-def export_compact(run: Run, target: Path, progress: Progress = lambda done, of: None) -> None:
+def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
     """Writes `run` in compact form to the folder `target`, or to one file if `target` ends with
     .zip. It must not exist yet. A run of branches keeps all its measurements, since its verdicts
     compare whole curves."""
@@ -150,14 +150,14 @@ def export_compact(run: Run, target: Path, progress: Progress = lambda done, of:
             code="imported-run",
         )
     with new_folder(target) as unfinished:
-        _copy(run, Run(unfinished), progress)
+        _copy(run, RunFiles(unfinished), progress)
         if (confirmation := confirmation_of(run)).exists:
-            _copy(confirmation, confirmation_of(Run(unfinished)), progress)
+            _copy(confirmation, confirmation_of(RunFiles(unfinished)), progress)
         if target.suffix == ".zip":
             pack(unfinished)
 
 
-def _copy(run: Run, copy: Run, progress: Progress) -> None:
+def _copy(run: RunFiles, copy: RunFiles, progress: Progress) -> None:
     machines = _machines(run)
     jobs = [(run, study, copy, machines) for study in run.studies()]
     for done, _ in enumerate(in_parallel(_write_compact, jobs), start=1):
@@ -171,7 +171,7 @@ def _copy(run: Run, copy: Run, progress: Progress) -> None:
         write_frontier(copy, frontier_of(copy))
 
 
-def _machines(run: Run) -> dict[str, str]:
+def _machines(run: RunFiles) -> dict[str, str]:
     """Maps each machine that trained to a name that tells nothing of it."""
     columns = [
         of.trials(study.key, {"where"})["where"].to_pylist()
@@ -182,7 +182,7 @@ def _machines(run: Run) -> dict[str, str]:
     return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
 
 
-def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
+def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> None:
     run, study, copy, machines = job
     for of, to in ((run, copy), (run.repeats, copy.repeats)):
         trials, measurements = of.trials(study.key), of.measurements(study.key)
@@ -195,11 +195,11 @@ def _write_compact(job: tuple[Run, Study, Run, Mapping[str, str]]) -> None:
         table = measurements.filter(pa.array(kept))
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
-        rows = _without_places(trials, machines)
+        rows = _without_machines(trials, machines)
         to.write_study(study.key, rows, table.select(names), smallest=True)
 
 
-def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
+def _without_machines(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
     """The rows of trials without names of machines, and with the last line of each error only,
     since the lines above name folders."""
 
@@ -211,8 +211,8 @@ def _without_places(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
         ],
     }
     for name, values in changed.items():
-        place = trials.column_names.index(name)
-        trials = trials.set_column(place, trials.field(place), pa.array(values, pa.string()))
+        column = trials.column_names.index(name)
+        trials = trials.set_column(column, trials.field(column), pa.array(values, pa.string()))
     return trials
 
 
@@ -246,34 +246,34 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
         found[_first_of_each(trial, np.flatnonzero(measured)[::-1])] = True
     for name in measurements.column_names:
         if is_metric(name):
-            for places in _extremes(trial, numbers(measurements[name])):
-                found[places] = True
+            for rows in _extremes(trial, numbers(measurements[name])):
+                found[rows] = True
     return found
 
 
-def _first_of_each(trial: NDArray[np.int32], places: Places) -> Places:
-    """The first of the `places` of each trial."""
-    return places[np.unique(trial[places], return_index=True)[1]]
+def _first_of_each(trial: NDArray[np.int32], rows: Rows) -> Rows:
+    """The first of the `rows` of each trial."""
+    return rows[np.unique(trial[rows], return_index=True)[1]]
 
 
-def _before(trial: NDArray[np.int32], places: Places) -> Places:
-    """The places before `places` that belong to the same trial."""
-    later = places[places > 0]
-    before: Places = later[trial[later - 1] == trial[later]] - 1
+def _before(trial: NDArray[np.int32], rows: Rows) -> Rows:
+    """The rows before `rows` that belong to the same trial."""
+    later = rows[rows > 0]
+    before: Rows = later[trial[later - 1] == trial[later]] - 1
     return before
 
 
-def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Places:
+def _improvements(counted: Counted, goal: Goal, measured_at: Columns) -> Rows:
     """Measurements that improve the study's best value, in order of step, for any budget."""
     trial, step, value = measured_at
-    usable = np.flatnonzero(np.isin(trial, [*counted.places]) & np.isfinite(value))
+    usable = np.flatnonzero(np.isin(trial, [*counted.row_of]) & np.isfinite(value))
     lower = value if goal.direction == "<" else -value
     ordered = usable[np.lexsort((trial[usable], lower[usable], step[usable]))]
     best = np.minimum.accumulate(lower[ordered])
     return ordered[np.diff(best, prepend=np.inf) < 0]
 
 
-def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Places]:
+def _extremes(trial: NDArray[np.int32], value: NDArray[np.float64]) -> Iterator[Rows]:
     """Each trial's first measurement with its lowest value, then those with its highest value."""
     starts = np.flatnonzero(np.diff(trial, prepend=-1))
     lengths = np.diff(starts, append=len(trial))

@@ -42,8 +42,8 @@ from orchestrator.results.counting import (
     reached,
 )
 from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
-from orchestrator.results.repeats import Repeats, repeats_of
-from orchestrator.results.store import FIRST_WITHIN, Run, refuse_branches, refuse_compact
+from orchestrator.results.repeats import WinnerRepeats, repeats_of
+from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
@@ -106,7 +106,7 @@ class FrontierRow:
     that they are no even sample of the space."""
     train_size: int | None = None
     """Number of examples of the training set, which no batch exceeds. None if not known."""
-    repeats: Repeats | None = None
+    repeats: WinnerRepeats | None = None
     warnings: tuple[str, ...]
 
     @property
@@ -167,7 +167,7 @@ class GoalOf:
 
 
 def frontier_of(
-    run: Run,
+    run: RunFiles,
     goals: Sequence[Goal | GoalOf] = (),
     *,
     first: int | None = None,
@@ -199,7 +199,7 @@ def frontier_of(
     return _beside_others(studies, rows) if as_searched else rows
 
 
-def _refuse_other_goals(run: Run, asked: Iterable[tuple[Study, Goal]]) -> None:
+def _refuse_other_goals(run: RunFiles, asked: Iterable[tuple[Study, Goal]]) -> None:
     """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
     others = [(study, goal) for study, goal in asked if goal not in study.goals]
     if others:
@@ -227,7 +227,7 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
     ]
 
 
-def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
+def refuse_unmeasured(run: RunFiles, studies: Iterable[Study], metric: str) -> None:
     """Raises `BadInput` if the run has measurements but none of this metric."""
     found = run.in_parallel(lambda study: run.metrics(study.key), studies)
     measured = {name for names in found for name in names}
@@ -236,7 +236,7 @@ def refuse_unmeasured(run: Run, studies: Iterable[Study], metric: str) -> None:
 
 
 def _rows_of(
-    run: Run, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
+    run: RunFiles, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
 ) -> list[FrontierRow]:
     """The rows of a study for the goals that are asked of it, or, if none are asked, its own."""
     goals = [one.goal for one in asked if one.asked_of(study)] if asked else study.goals
@@ -250,7 +250,7 @@ def _rows_of(
 
 
 def _row(
-    run: Run,
+    run: RunFiles,
     study: Study,
     goal: Goal,
     first: int | None,
@@ -267,7 +267,7 @@ def _row(
     firsts = first_steps(counted, found)
     if first is not None:
         counted.only_first(first, firsts)
-        firsts = [pair for pair in firsts if pair[1] in counted.places]
+        firsts = [pair for pair in firsts if pair[1] in counted.row_of]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
@@ -299,18 +299,18 @@ def _row(
         and (not as_searched or _repeats_are_there(run, study, repeated)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
-        trials_used=len(counted.places),
+        trials_used=len(counted.row_of),
         searched=searched if study.search.is_even_sample else None,
         train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
-        kept = np.isin(trial, [*counted.places])
+        kept = np.isin(trial, [*counted.row_of])
         return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
     steps, index = best
-    places = [counted.places[index] for _, index in firsts[:3]]
-    winner = trials.slice(places[0], 1).to_pylist()[0]
+    rows = [counted.row_of[index] for _, index in firsts[:3]]
+    winner = trials.slice(rows[0], 1).to_pylist()[0]
     measurement = measurement_at(run.curve(row.key, index), steps, goal.metric, goal.passed)
     won = replace(
         row,
@@ -326,9 +326,9 @@ def _row(
         leaders=tuple(_leader(pair, trial, step) for pair in certain),
     )
     chosen, params = won.answering
-    if row.repeats is not None and chosen in counted.places:
-        places = [counted.places[chosen]]
-    more = near_ends(study, trials, places) + still_warming(study, params, won.steps_answered)
+    if row.repeats is not None and chosen in counted.row_of:
+        rows = [counted.row_of[chosen]]
+    more = near_ends(study, trials, rows) + still_warming(study, params, won.steps_answered)
     return replace(won, warnings=row.warnings + more)
 
 
@@ -340,7 +340,7 @@ def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.i
     return Leader(trial=index, steps=steps, resolution=steps - int(earlier.max(initial=0)))
 
 
-def _repeats_are_there(run: Run, study: Study, trials: Sequence[int]) -> bool:
+def _repeats_are_there(run: RunFiles, study: Study, trials: Sequence[int]) -> bool:
     if not study.repeats or not trials:
         return True
     again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())
@@ -352,7 +352,7 @@ def measurement_at(
 ) -> dict[str, Any]:
     """The measurement at `step` whose value is wanted; a published trial may have several there."""
     here = np.flatnonzero(numbers(curve["step"]) == step).tolist()
-    rows: Iterator[dict[str, Any]] = (curve.slice(place, 1).to_pylist()[0] for place in here)
+    rows: Iterator[dict[str, Any]] = (curve.slice(row, 1).to_pylist()[0] for row in here)
     return next(row for row in rows if wanted(row[metric]))
 
 

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from orchestrator.results.best import BestRow
 from orchestrator.results.frontier import FrontierRow
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import write_table
 
 JSON_COLUMNS = ("batch_schedule", "cooldown", "params", "metrics", "trials", "leaders", "repeats")
 
 
-def write_frontier(run: Run, rows: Sequence[FrontierRow]) -> None:
+def write_frontier(run: RunFiles, rows: Sequence[FrontierRow]) -> None:
     """Writes frontier.csv, which is equal byte for byte in identical runs, and frontier.parquet."""
     (run.place / "frontier.csv").write_text(to_csv(rows))
     documents = [row.to_json() for row in rows]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from threading import Condition, Thread
 
 from orchestrator.records import StudyKey
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Merger:
     """A thread of the process that writes a run. Once there are too many separate files, it merges
     those of one study after another, the one with the most first."""
 
-    def __init__(self, run: Run, keys: Iterable[StudyKey]) -> None:
+    def __init__(self, run: RunFiles, keys: Iterable[StudyKey]) -> None:
         self._run = run
         keys = [*keys]
         self._loose = Counter(dict(zip(keys, run.in_parallel(run.loose, keys), strict=True)))
@@ -55,7 +55,7 @@ class Merger:
         while (key := self._next()) is not None:
             count = self._loose[key]
             try:
-                self._run.put_together(key, over=False)
+                self._run.put_together(key, finished=False)
             except Exception as error:
                 # No error here may end the sweep. The files stay as they are until more trials of
                 # the study are written, or the sweep is complete.

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, Estimate
+from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, NoiseEstimate
 from orchestrator.records import Study, StudyKey
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +18,7 @@ class NoiseCourse:
 
     batch_size: int
     steps: tuple[int, ...]
-    points: tuple[Estimate, ...]
+    points: tuple[NoiseEstimate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class NoiseCourses:
 
 
 def noise_courses(
-    run: Run, studies: Iterable[Study], winners: Mapping[StudyKey, int]
+    run: RunFiles, studies: Iterable[Study], winners: Mapping[StudyKey, int]
 ) -> dict[StudyKey, NoiseCourses]:
     """The noise scales along trainings of the winners and their repeats, where measured."""
     asked = [
@@ -59,8 +59,8 @@ def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> No
         measured = [row for row in rows if row.get(GRADIENT_SQUARE) is not None]
         scaled = [row for row in measured if row.get(PRECONDITIONED[0]) is not None]
         for target, some, read in (
-            (plain, measured, Estimate.from_columns),
-            (preconditioned, scaled, Estimate.preconditioned_from),
+            (plain, measured, NoiseEstimate.from_columns),
+            (preconditioned, scaled, NoiseEstimate.preconditioned_from),
         ):
             if some:
                 course = NoiseCourse(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from orchestrator.records import Goal, Study, StudyKey
 from orchestrator.results.counting import Counted, columns, first_steps, lowest_of_each, reached
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import arrow_of, column_from
 
 
@@ -24,7 +24,7 @@ def column_of(metaparameter: str) -> str:
     return f"metaparameter {metaparameter}"
 
 
-def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
+def outcomes_of(run: RunFiles, study: Study, goal: Goal) -> pa.Table:
     """A table with a row per trial: `trial`, `status`, `counted`, `steps`, `open_from`,
     `steps_to_goal` (null if it did not reach the goal), `best` value of the goal's metric (NaN if
     not measured), and for each metaparameter the column that `column_of` names."""
@@ -42,7 +42,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
         {
             "trial": trials["trial"],
             "status": trials["status"],
-            "counted": arrow_of(np.array([index in counted.places for index in indices], bool)),
+            "counted": arrow_of(np.array([index in counted.row_of for index in indices], bool)),
             "steps": trials["steps"],
             "open_from": trials["open_from"],
             "steps_to_goal": arrow_of(
@@ -58,7 +58,7 @@ def outcomes_of(run: Run, study: Study, goal: Goal) -> pa.Table:
     )
 
 
-def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
+def steps_to_all(run: RunFiles, study: Study, trials: pa.Table) -> int | None:
     """The step by which `trials` of a study had passed all goals, whichever trial passed which."""
     goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
     goes_on |= study.cooldown is not None
@@ -76,7 +76,7 @@ def steps_to_all(run: Run, study: Study, trials: pa.Table) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spent:
+class MeanCost:
     """The average price of a training of one study."""
 
     key: StudyKey
@@ -89,13 +89,13 @@ class Spent:
     their share of its time. None if it wasn't measured."""
 
 
-def spent(run: Run, studies: Sequence[Study]) -> list[Spent]:
+def mean_costs(run: RunFiles, studies: Sequence[Study]) -> list[MeanCost]:
     """The averages of each study in which anything was trained."""
     found = run.in_parallel(partial(_of_study, run), studies)
     return [of_study for of_study in found if of_study is not None]
 
 
-def _of_study(run: Run, study: Study) -> Spent | None:
+def _of_study(run: RunFiles, study: Study) -> MeanCost | None:
     columns = ["steps", "seconds", "evaluation_seconds", "ranks"]
     trials, repeats = (
         [row for row in of.trials(study.key, columns).to_pylist() if row["steps"]]
@@ -111,7 +111,7 @@ def _of_study(run: Run, study: Study) -> Spent | None:
         (row["seconds"] + (row["evaluation_seconds"] or 0)) * row["ranks"] for row in timed
     )
     examples = sum(study.examples(row["steps"]) for row in timed)
-    return Spent(
+    return MeanCost(
         key=study.key,
         trial_examples=fmean(of_trials),
         repeat_examples=fmean(of_repeats) if of_repeats else max(of_trials),
@@ -132,7 +132,7 @@ class StepTime:
     of the longest one. The first steps are slow, so shorter trials say little."""
 
 
-def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
+def step_times(run: RunFiles, studies: Sequence[Study]) -> list[StepTime]:
     """The known step times of studies. Other trials may have shared the machine."""
     # If the batch size grows along a training, its steps differ in size.
     of_one_size = [study for study in studies if study.batch_schedule is None]
@@ -141,7 +141,7 @@ def step_times(run: Run, studies: Sequence[Study]) -> list[StepTime]:
     ]
 
 
-def _step_times(run: Run, study: Study) -> list[StepTime]:
+def _step_times(run: RunFiles, study: Study) -> list[StepTime]:
     trials = run.trials(study.key, ["steps", "seconds", "ranks", "width"]).to_pylist()
     trained = [
         row

@@ -41,7 +41,7 @@ from orchestrator.records.studies import WIDEST_SPACING
 from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, refuse_run
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import REPEAT, as_number, numbers
 
 COMPLETE = ("finished", "complete", "completed", "exhausted", "reached", "success", "done", "ok")
@@ -82,7 +82,7 @@ Points = dict[str, dict[Any, _Training]]
 """The points of a study, each with its trainings by their seed."""
 
 
-def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
+def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
     if not rows.table.num_columns:
         raise _useless(rows, "column")
@@ -103,8 +103,8 @@ def import_rows(rows: Rows, meaning: Meaning, run: Run) -> str:
         )
         if not studies:
             raise _useless(rows, "run")
-        told = {"mapping": meaning.document(), "scales": runs.scales}
-        complete(run, rows.name, studies, rows.problems, **told)
+        origin = {"mapping": meaning.document(), "scales": runs.scales}
+        complete(run, rows.name, studies, rows.problems, **origin)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
@@ -163,8 +163,8 @@ class _Runs:
         values = {name: self._of_runs(name) for name in named}
         for name, firsts in values.items():
             lasts = self._of_runs(name, last=True)
-            told = f"runs in which {name!r} changes, whose first value counts"
-            self.counted[told] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
+            problem = f"runs in which {name!r} changes, whose first value counts"
+            self.counted[problem] += sum(map(str.__ne__, map(str, firsts), map(str, lasts)))
         found: list[_Training | None] = []
         for number, word in enumerate(self._of_runs(meaning.status, last=True)):
             of = {name: column[number] for name, column in values.items()}
@@ -194,15 +194,15 @@ class _Runs:
         size = math.prod(_float(of[name]) for name in meaning.batch_size)
         if not (1 <= size <= MANY and size == int(size)):
             raise ValueError(f"the batch size is no whole number from 1 to {MANY:,}")
-        place = {variable: _float(of[name]) for variable, name in meaning.scale.items()}
-        if not all(0 < value < 1e30 for value in place.values()):
+        scales = {variable: _float(of[name]) for variable, name in meaning.scale.items()}
+        if not all(0 < value < 1e30 for value in scales.values()):
             raise ValueError("a scale is no number above 0")
         parts = [str(of[name]) for name in meaning.workload]
-        parts += [",".join(f"{name}={value:.12g}" for name, value in place.items())] * bool(place)
+        parts += [",".join(f"{name}={value:.12g}" for name, value in scales.items())] * bool(scales)
         workload = _name("/".join(dict.fromkeys(parts)) or self._name)
         recipe = _name("/".join(dict.fromkeys(str(of[n]) for n in meaning.recipe)) or "as trained")
-        if place:
-            self.scales[workload] = place
+        if scales:
+            self.scales[workload] = scales
         return StudyKey(workload=workload, recipe=recipe, batch_size=int(size))
 
     def _measure(self, run: NDArray[np.int64], amount: NDArray[np.float64]) -> None:
@@ -221,8 +221,8 @@ class _Runs:
         measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
         used = measured & ~np.isnan(size)[run]
         right = (amount >= 0) & (amount <= MANY) & (amount == np.floor(amount))
-        told = f"rows whose step is no whole number from 0 to {MANY:,}"
-        self.counted[told] += int(np.sum(used & ~right))
+        problem = f"rows whose step is no whole number from 0 to {MANY:,}"
+        self.counted[problem] += int(np.sum(used & ~right))
         used &= right
         if meaning.seconds:
             columns["seconds"] = self._number(meaning.seconds)
@@ -268,8 +268,8 @@ class _Runs:
             point = found.setdefault(training.key, {}).setdefault(name, {})
             seed = training.seed if self.meaning.seed else training.number
             if seed in point:
-                told = "runs with the point and the seed of another, of which the longest counts"
-                self.counted[told] += 1
+                problem = "runs with the point and the seed of another, of which the longest counts"
+                self.counted[problem] += 1
             if seed not in point or self.steps(training)[-1] > self.steps(point[seed])[-1]:
                 point[seed] = training
         return found
@@ -325,7 +325,7 @@ class _Runs:
         return "paused"
 
 
-def _write(run: Run, runs: _Runs, key: StudyKey, points: Points, space: Space) -> Study:
+def _write(run: RunFiles, runs: _Runs, key: StudyKey, points: Points, space: Space) -> Study:
     """Stores a study's trials and repeats."""
     most = max(len(point) - 1 for point in points.values())
     order = []
@@ -397,8 +397,8 @@ def _one_of_each(column: pa.ChunkedArray, begins: NDArray[np.int64], *, last: bo
     """The first value, or the last one, of each group of rows that follow each other."""
     there = np.append(np.flatnonzero(column.is_valid().to_numpy()), 0)
     ends = np.searchsorted(there[:-1], begins)
-    places = there[ends[1:] - 1 if last else ends[:-1]]
-    return column.take(pa.array(places, mask=ends[1:] == ends[:-1]))
+    rows = there[ends[1:] - 1 if last else ends[:-1]]
+    return column.take(pa.array(rows, mask=ends[1:] == ends[:-1]))
 
 
 def _float(value: Any) -> float:

@@ -73,10 +73,9 @@ def read_mapping(document: Mapping[str, Any], columns: Collection[str]) -> dict[
         meaning = TypeAdapter(Meaning).validate_python(said)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
+        key = ".".join(map(str, first["loc"]))
         raise BadInput(
-            f"`{place}` of a mapping is {shown(first['input'])}. {first['msg']}.",
-            code="wrong-value",
+            f"`{key}` of a mapping is {shown(first['input'])}. {first['msg']}.", code="wrong-value"
         ) from None
     found = {key: getattr(meaning, key) for key in document}
     for key, value in found.items():

@@ -68,7 +68,7 @@ def is_optuna(source: str) -> bool:
 
 def read_source(source: str) -> Rows:
     """The rows of a source. Raises `BadInput` if none can be read."""
-    path, told = Path(source), list[str]()
+    path, flaws = Path(source), list[str]()
     name = escaped(path.resolve().stem) or "runs"
     tables = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
     try:
@@ -83,18 +83,18 @@ def read_source(source: str) -> Rows:
         # Of an empty file, Arrow's threads may still begin while the command ends, which aborts it.
         if not 0 < (size := path.stat().st_size) <= MOST_BYTES or not path.is_file():
             raise ValueError(f"it is no file of 1 to {MOST_BYTES:,} bytes, but has {size:,}")
-        table = _usable(tables[path.suffix.lower()](path, told), told)
+        table = _usable(tables[path.suffix.lower()](path, flaws), flaws)
     except BadInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise unreadable(escaped(source), cut(escaped(str(error)), 500).rstrip(".")) from None
-    return Rows(name=name, table=table, problems=[Problem(path=name, reason=each) for each in told])
+    return Rows(name=name, table=table, problems=[Problem(path=name, reason=one) for one in flaws])
 
 
 # Tables with a row per measurement
 
 
-def _csv(source: Path | bytes, told: list[str]) -> pa.Table:
+def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
@@ -116,22 +116,22 @@ def _csv(source: Path | bytes, told: list[str]) -> pa.Table:
     parse = pa_csv.ParseOptions(invalid_row_handler=skip)
     table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
-        told.append(f"rows with other columns than the first: {len(lost):,}")
+        flaws.append(f"rows with other columns than the first: {len(lost):,}")
     return table
 
 
-def _parquet(path: Path, told: list[str]) -> pa.Table:
+def _parquet(path: Path, flaws: list[str]) -> pa.Table:
     file = pq.ParquetFile(path)
     _refuse_many(file.metadata.num_rows, file.metadata.num_columns)
     return file.read()
 
 
-def _json_lines(path: Path, told: list[str]) -> pa.Table:
+def _json_lines(path: Path, flaws: list[str]) -> pa.Table:
     with path.open("rb") as lines:
-        return _table([*_objects(lines, told)])
+        return _table([*_objects(lines, flaws)])
 
 
-def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
+def _objects(lines: Iterable[bytes], flaws: list[str]) -> Iterator[Row]:
     lost = 0
     for line in lines:
         try:
@@ -140,7 +140,7 @@ def _objects(lines: Iterable[bytes], told: list[str]) -> Iterator[Row]:
         except (ValueError, AttributeError, RecursionError):
             lost += bool(line.strip())
     if lost:
-        told.append(f"rows that are no JSON objects: {lost:,}")
+        flaws.append(f"rows that are no JSON objects: {lost:,}")
 
 
 def _flat(document: Mapping[str, Any], prefix: str = "") -> Row:
@@ -178,7 +178,7 @@ def _refuse_many(rows: int, columns: int) -> None:
         raise ValueError(f"has {rows * columns:,} values; at most {MOST_VALUES:,} are read")
 
 
-def _usable(table: pa.Table, told: list[str]) -> pa.Table:
+def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
     """The columns that hold whole numbers, numbers or texts, the latter as dictionaries."""
     while any(pt.is_struct(kind) for kind in table.schema.types):
         _refuse_many(len(table), table.num_columns)
@@ -197,7 +197,7 @@ def _usable(table: pa.Table, told: list[str]) -> pa.Table:
         else:
             columns[title] = found
             continue
-        told.append(escaped(f"column {cut(title)!r} {reason}"))
+        flaws.append(escaped(f"column {cut(title)!r} {reason}"))
     return pa.table(columns)
 
 
@@ -236,19 +236,19 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
             path = Path(where, name)
             if (reader := _reader(path)) is None:
                 continue
-            place, told = os.path.relpath(path, folder), list[str]()
+            relative, flaws = os.path.relpath(path, folder), list[str]()
             # TensorBoard begins a new file whenever a run goes on.
-            run = os.path.dirname(place) if reader is _tensorboard else place
+            run = os.path.dirname(relative) if reader is _tensorboard else relative
             # torch's add_hparams writes to a folder of its own, named by the time of day.
             above, _, last = run.rpartition("/")
             run = above if above in found and re.fullmatch(r"\d{9,}\.\d+", last) else run
             settings, rows = found.setdefault(run, ({}, []))
             try:
-                settings |= _named_in(Path(place)) | _config_beside(path, told)
-                reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, told)
+                settings |= _named_in(Path(relative)) | _config_beside(path, flaws)
+                reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, flaws)
             except (OSError, ValueError, pa.ArrowException) as error:
-                told.append(reason_of(error))
-            problems += [Problem.at(path, folder, each) for each in told]
+                flaws.append(reason_of(error))
+            problems += [Problem.at(path, folder, each) for each in flaws]
     return found
 
 
@@ -258,21 +258,21 @@ def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[str]], None] | 
     return {".wandb": _wandb, ".csv": _history, ".jsonl": _history}.get(path.suffix.lower())
 
 
-def _named_in(place: Path) -> Row:
+def _named_in(path: Path) -> Row:
     """The settings that a path names, as in lr=0.1,seed=3/events."""
-    parts = str(place.with_suffix("")).replace("/", ",").split(",")
+    parts = str(path.with_suffix("")).replace("/", ",").split(",")
     pairs = [part.partition("=") for part in parts]
     return {name.strip(): value.strip() for name, equals, value in pairs if equals}
 
 
-def _config_beside(path: Path, told: list[str]) -> Row:
+def _config_beside(path: Path, flaws: list[str]) -> Row:
     for name in CONFIGS:
         if not (file := path.with_name(name)).is_file():
             continue
         try:
             config = parse_mapping(content_of(str(file), 2**20).decode(), name)
         except (OSError, ValueError) as error:
-            told.append(f"{name}: {error}")
+            flaws.append(f"{name}: {error}")
             continue
         # As W&B writes it: NAME: {desc: ..., value: VALUE}.
         return {
@@ -282,7 +282,7 @@ def _config_beside(path: Path, told: list[str]) -> Row:
     return {}
 
 
-def _tensorboard(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
+def _tensorboard(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> None:
     by_step: dict[int, Row] = {}
     file = io.BytesIO(content)
     try:
@@ -293,12 +293,12 @@ def _tensorboard(content: bytes, settings: Row, rows: list[Row], told: list[str]
             else:
                 settings |= hyperparameters(event)
         if file.tell() < len(content):
-            told.append("ends within a record")
+            flaws.append("ends within a record")
     finally:
         rows += [{"step": step, **row} for step, row in by_step.items()]
 
 
-def _wandb(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
+def _wandb(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> None:
     if not content.startswith(b":W&B"):
         raise ValueError("is no file of W&B")
     settings["state"] = "running"
@@ -312,14 +312,14 @@ def _wandb(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> N
             rows.append({"_step": record.history.step.num, **_flat(values)})
 
 
-def _history(content: bytes, settings: Row, rows: list[Row], told: list[str]) -> None:
+def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> None:
     if content.lstrip()[:1] == b"{":
-        found = [*_objects(content.splitlines(), told)]
+        found = [*_objects(content.splitlines(), flaws)]
         # The first line may hold the settings.
         if found and not has_step(found[0]):
             settings |= found.pop(0)
     else:
-        found = _csv(content, told).to_pylist()
+        found = _csv(content, flaws).to_pylist()
     rows += found
 
 
@@ -334,10 +334,10 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     flat = [{"run": run, **_flat(settings)} for run, (settings, _) in runs.items()]
     settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
     of_row = np.repeat(np.arange(len(runs)), [len(rows) for _, rows in runs.values()])
-    set_, told = settings.take(pa.array(of_row)), list[str]()
+    set_, flaws = settings.take(pa.array(of_row)), list[str]()
     columns = [dict(zip(t.column_names, t.columns, strict=True)) for t in (measured, set_)]
-    table = _usable(pa.table(columns[0] | columns[1]), told)
-    problems += [Problem(path=name, reason=each) for each in told]
+    table = _usable(pa.table(columns[0] | columns[1]), flaws)
+    problems += [Problem(path=name, reason=each) for each in flaws]
     return Rows(
         name=name, table=table, settings=frozenset(settings.column_names), problems=problems
     )

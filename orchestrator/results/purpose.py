@@ -97,8 +97,8 @@ class Purpose:
 
     def copy_purpose(self, original: Purpose, *, compact: bool) -> None:
         """Writes the file of a copy, which may be `compact`, of the run `original`."""
-        told = {"compact": True} if compact else {}
-        self._file.write_text(to_json({**original._document(), **told}))
+        mark = {"compact": True} if compact else {}
+        self._file.write_text(to_json({**original._document(), **mark}))
 
     def _document(self) -> Any:
         with self._understanding():
@@ -144,8 +144,8 @@ class Purpose:
 
     def _made_by(self) -> str:
         try:
-            told = json.loads((self.place / "provenance.json").read_text())
-            return str(told["version"])
+            provenance = json.loads((self.place / "provenance.json").read_text())
+            return str(provenance["version"])
         except (OSError, ValueError, KeyError, TypeError):
             return "another version"
 

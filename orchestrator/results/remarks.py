@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from orchestrator.records import Goal, Range, Study, Value, near_bounds, widened_to
 from orchestrator.records.lr_schedules import warmup_of
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 
 UNKNOWN = (
     "These runs were trained elsewhere. How their points were chosen, and in which ranges, is "
@@ -20,7 +20,7 @@ UNKNOWN = (
 )
 
 
-def unknown_of(run: Run) -> str | None:
+def unknown_of(run: RunFiles) -> str | None:
     """What a run can't say because its runs were trained elsewhere; None if a sweep made it, or if
     it is an archive, whose designs are known."""
     return UNKNOWN if "mapping" in run.sweep() else None
@@ -69,7 +69,7 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         if isinstance(entry, Range) and entry != study.space[name]
     ]
     count = 1 if study.stop_dominated else 3
-    best = [json.loads(params[place].as_py()) for place in best_places[:count]]
+    best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
         name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
         for name in best[0]

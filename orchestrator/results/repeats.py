@@ -14,7 +14,7 @@ from orchestrator.records import STAYS, Goal, Study, Value
 from orchestrator.records.cooling import first_held
 from orchestrator.records.stages import TRUNK
 from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
-from orchestrator.results.store import Run
+from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import numbers
 
 Draw = tuple[float, int]
@@ -22,7 +22,7 @@ Draw = tuple[float, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Repeats:
+class WinnerRepeats:
     """The repeats of a winner. The training that won is not among them, because it was chosen for
     its luck. If a study has nothing to search, nothing was chosen, and trial 0 is one of them.
 
@@ -52,14 +52,14 @@ class Repeats:
     lost: int | None = None
     """How many of those that reached the goal lost it again before it had held for `HELD_FOR`
     measurements; None if they did not all stay to show it."""
-    held: Repeats | None = None
+    held: WinnerRepeats | None = None
     """The same with the goal that holds; those that lost it and did not come back within `STAYS`
     times their steps count as if they never did. None if `lost` is."""
 
 
 def repeats_of(
-    run: Run, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
-) -> Repeats | None:
+    run: RunFiles, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
+) -> WinnerRepeats | None:
     """The repeats of the best point among those of `trials`, best first, at `goal` and up to step
     `last`. None if there are none, or if one was ended before it could pass this goal."""
     of_trials = {}
@@ -83,20 +83,20 @@ def repeats_of(
         return None
     rows = run.trials(study.key)
     params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
-    told = repeats_from([*draws_of.values()], trial, params)
+    repeats = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
-    told = replace(told, medians=tuple(one for one in medians if math.isfinite(one[1])))
+    repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
     held = None if goal.holds or last is not None else _held(run, study, goal, trial, draws_of)
     if held is None:
-        return told
+        return repeats
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
     # How the other points scatter is known from the first passage alone.
-    of_held = replace(repeats_from([*held.values()], trial, params), medians=told.medians)
-    return replace(told, lost=lost, held=of_held)
+    of_held = replace(repeats_from([*held.values()], trial, params), medians=repeats.medians)
+    return replace(repeats, lost=lost, held=of_held)
 
 
 def _held(
-    run: Run, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
+    run: RunFiles, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
 ) -> dict[int, Draw] | None:
     """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
     if goal.metric.startswith(TRUNK):
@@ -137,13 +137,13 @@ def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | Non
 
 def repeats_from(
     draws: Sequence[Draw], trial: int | None = None, params: Mapping[str, Value] | None = None
-) -> Repeats:
+) -> WinnerRepeats:
     ordered = sorted(draws)
     steps = [step for step, _ in ordered]
     low, high, confidence = median_interval(len(steps))
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     median = _median(draws)
-    return Repeats(
+    return WinnerRepeats(
         trial=trial,
         params=params,
         count=len(steps),
@@ -163,7 +163,7 @@ def _median(draws: Sequence[Draw]) -> float:
 
 
 def _curves(
-    run: Run, study: Study, goal: Goal, trial: int
+    run: RunFiles, study: Study, goal: Goal, trial: int
 ) -> Iterator[tuple[int, dict[str, Any], Columns]]:
     """Yields the number, row, trials, steps and values of each repeat that did not fail. If the
     study has a single point, the trial is one of them."""
@@ -200,9 +200,9 @@ def median_interval(count: int) -> tuple[int, int, float]:
     probability: the narrowest pair with at least 90 %, else the outermost pair."""
     best = (0, count - 1, 1 - 2 * 0.5**count)
     below = 0.5**count
-    for place in range(1, count // 2):
-        below += math.comb(count, place) * 0.5**count
+    for position in range(1, count // 2):
+        below += math.comb(count, position) * 0.5**count
         if 1 - 2 * below < 0.9:
             break
-        best = (place, count - 1 - place, 1 - 2 * below)
+        best = (position, count - 1 - position, 1 - 2 * below)
     return best

@@ -55,7 +55,7 @@ REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
 
 
-class Run(Purpose):
+class RunFiles(Purpose):
     """The folder that a sweep writes to."""
 
     def __init__(self, place: str | Path | Place) -> None:
@@ -66,7 +66,7 @@ class Run(Purpose):
         return type(self), (self.place,)
 
     @classmethod
-    def open(cls, place: str | Path | Place) -> Run:
+    def open(cls, place: str | Path | Place) -> RunFiles:
         """Opens an existing run. Raises `BadInput` for a folder that is not a run."""
         run = cls(place)
         try:
@@ -201,9 +201,9 @@ class Run(Purpose):
         return self.place / "logs"
 
     @cached_property
-    def repeats(self) -> Run:
+    def repeats(self) -> RunFiles:
         """The winners' repeats, in a folder of their own: they are no part of the search."""
-        return Run(self.place / "repeats")
+        return RunFiles(self.place / "repeats")
 
     def write(self, *group: FinishedTrial) -> None:
         """Stores finished trials of one study, or repeats of them, all or none."""
@@ -226,7 +226,7 @@ class Run(Purpose):
         repeats = {(t.trial.index, t.trial.repeat) for t in finished if t.trial.repeat}
         self.repeats._of(study.key).keep_only(repeats)
         # Separate files would take precedence over the file that is written now.
-        self._of(study.key).put_together(over=False)
+        self._of(study.key).put_together(finished=False)
         self.write_study(study.key, *tables_of([t for t in finished if not t.trial.repeat]))
 
     def sessions(self) -> list[dict[str, Any]]:
@@ -275,12 +275,12 @@ class Run(Purpose):
         `smallest` files take much longer to write."""
         self._of(key).write_whole(trials, measurements, smallest=smallest)
 
-    def put_together(self, key: StudyKey, *, over: bool) -> None:
+    def put_together(self, key: StudyKey, *, finished: bool) -> None:
         """Merges the separate files of a study's trials into one, and those of its repeats, which
         are much faster to read. Threads of this process may write and others may read meanwhile. If
-        the study is `over`, its paused trials become dominated, since they can't win any more."""
-        self._of(key).put_together(over=over)
-        self.repeats._of(key).put_together(over=False)
+        the study is `finished`, its paused trials become dominated, as they can't win any more."""
+        self._of(key).put_together(finished=finished)
+        self.repeats._of(key).put_together(finished=False)
 
     def loose(self, key: StudyKey) -> int:
         """Number of separate files with rows of trials or repeats of a study."""
@@ -330,17 +330,17 @@ class Run(Purpose):
         return self._files.setdefault(key, StudyFiles(*folders))
 
 
-def confirmation_of(run: Run) -> Run:
+def confirmation_of(run: RunFiles) -> RunFiles:
     """The run in which the schedules of a run of branches are confirmed."""
-    return Run(run.place / "confirm")
+    return RunFiles(run.place / "confirm")
 
 
-def holds_branches(run: Run) -> bool:
+def holds_branches(run: RunFiles) -> bool:
     """Whether a run holds branches of one training, and not the searches of a sweep."""
     return run.sweep().get("branch") is not None
 
 
-def refuse_branches(run: Run) -> None:
+def refuse_branches(run: RunFiles) -> None:
     """Raises `BadInput` for a run of branches, where a question needs searches."""
     if holds_branches(run):
         raise BadInput(
@@ -350,7 +350,7 @@ def refuse_branches(run: Run) -> None:
         )
 
 
-def refuse_compact(run: Run, question: str) -> None:
+def refuse_compact(run: RunFiles, question: str) -> None:
     """Raises `BadInput` if the run is compact, and so can't answer the question."""
     if run.is_compact:
         raise BadInput(

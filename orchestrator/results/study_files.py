@@ -86,9 +86,9 @@ class _Listing:
 
 
 class StudyFiles:
-    """Reads, writes and merges the files of a study, as the methods of `Run` of these names say.
-    Only one process writes, but its threads may write trials while another thread merges them.
-    Other processes may read at any time."""
+    """Reads, writes and merges the files of a study, as the methods of `RunFiles` of these names
+    say. Only one process writes, but its threads may write trials while another thread merges
+    them. Other processes may read at any time."""
 
     def __init__(self, trials: Place, measurements: Place) -> None:
         self._trials, self._measurements = trials, measurements
@@ -135,7 +135,7 @@ class StudyFiles:
 
     def keep_only(self, trainings: Collection[Training]) -> None:
         """Removes everything of other trials and repeats than these."""
-        self.put_together(over=False)
+        self.put_together(finished=False)
         for folder, schema in ((self._trials, TRIALS), (self._measurements, MEASUREMENTS)):
             table = self._of_whole(folder, folder.file_names(), schema, None)
             if table is not None and not (kept := are_of(table, trainings)).all():
@@ -164,17 +164,17 @@ class StudyFiles:
     def metrics(self) -> set[str]:
         return self._steadily(self._metrics)
 
-    def put_together(self, *, over: bool) -> None:
+    def put_together(self, *, finished: bool) -> None:
         """Merges all trials into study.parquet, which is much faster to read. Files that can't be
-        used stay where they are. If the study is `over`, its paused trials become dominated, and
-        study.parquet gets a note that it is over."""
+        used stay where they are. If the study is `finished`, its paused trials become dominated,
+        and study.parquet gets a note that it is over."""
         with self._merging:
             with self._writing:  # which makes no file under a name that was there before
                 names = self._trials.file_names()
                 rowless = {*_separate(self._measurements.file_names())} - {*names}
             while True:
                 trials, seen = self._look(None)
-                settled = _settled(trials) if over and len(trials) else trials
+                settled = _settled(trials) if finished and len(trials) else trials
                 try:
                     more = any(seen.counting.values())
                     measurements = self._measured(seen, None) if more else None
@@ -373,10 +373,10 @@ def _settled(trials: pa.Table) -> pa.Table:
 
     if is_noted_over(trials):
         return trials
-    place = trials.column_names.index("status")
+    column = trials.column_names.index("status")
     paused = pc.equal(trials["status"], "paused")
     settled = pc.if_else(paused, "dominated", trials["status"])
-    table = trials.set_column(place, trials.schema.field("status"), settled)
+    table = trials.set_column(column, trials.schema.field("status"), settled)
     return table.replace_schema_metadata({**(trials.schema.metadata or {}), OVER: b"true"})
 
 

@@ -100,13 +100,13 @@ def tables_of(group: Sequence[FinishedTrial]) -> tuple[pa.Table, pa.Table]:
     lengths = [len(finished.measurements) for finished in group]
     steps = np.array([measurement.step for measurement in measured], np.int64)
     # Trials of a study are measured at the same steps.
-    distinct, places = np.unique(steps, return_inverse=True)
+    distinct, positions = np.unique(steps, return_inverse=True)
     examples = np.array([study.examples(step) for step in distinct.tolist()], np.int64)
     columns = {
         "trial": np.repeat(np.array(rows["trial"], np.int32), lengths),
         "repeat": np.repeat(np.array(rows["repeat"], np.int32), lengths),
         "step": steps,
-        "examples": examples[places],
+        "examples": examples[positions],
         "seconds": [measurement.seconds for measurement in measured],
         **{name: [m.metrics.get(name) for m in measured] for name in metrics},
     }

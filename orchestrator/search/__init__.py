@@ -1,7 +1,7 @@
 """Decides which points of a search space are trained, in which order, and which trials can no
 longer win. All of it is a pure function of the sweep and of the results of its trials."""
 
-from orchestrator.search.branching import Branching, Point
+from orchestrator.search.branching import Branching, Fork
 from orchestrator.search.proposer import (
     DESIGNS,
     MOST_POINTS,
@@ -10,7 +10,7 @@ from orchestrator.search.proposer import (
     grid,
     is_adaptive,
 )
-from orchestrator.search.queue import STOPPED, Director, Queue, Search
+from orchestrator.search.queue import STOPPED, AnySearch, Director, Queue
 from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of, tighter
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (

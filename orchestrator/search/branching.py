@@ -25,7 +25,7 @@ from orchestrator.search.race import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class Fork:
     """A point of a trunk, with a study for each batch size of the branches that begin there."""
 
     at_examples: int
@@ -75,13 +75,13 @@ Verdict = TypeVar("Verdict")
 class Judge(Protocol[Verdict]):
     """Evaluates the branches of a point up to a length in examples."""
 
-    def chosen(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
+    def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the best learning rate, from the seeds that choose."""
 
     def settled(self, verdicts: Sequence[Verdict]) -> bool:
         """Whether longer branches would give the same verdict as the last of these."""
 
-    def verdict(self, point: Point, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
+    def verdict(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> Verdict:
         """The verdict from branches of that length."""
 
 
@@ -89,7 +89,7 @@ class Judge(Protocol[Verdict]):
 class _Progress(Generic[Verdict]):
     """The progress of the branches of one point."""
 
-    point: Point
+    point: Fork
     done: bool = False
     verdicts: list[Verdict] = field(default_factory=list)
     """The verdicts from branches of each length that was trained in full, by the learning rates
@@ -117,15 +117,15 @@ class _Progress(Generic[Verdict]):
 def beside(rates: Sequence[float], tried: Set[int], best: int) -> set[int]:
     """The untried rates next to the best one, by number; none if a single one was asked for."""
     order = sorted(range(len(rates)), key=lambda number: rates[number])
-    place = order.index(best)
-    return {*order[max(place - 1, 0) : place + 2]} - tried if len(tried) > 1 else set()
+    position = order.index(best)
+    return {*order[max(position - 1, 0) : position + 2]} - tried if len(tried) > 1 else set()
 
 
 class Branching(Queue, Generic[Verdict]):
     """The queue of a trunk and then its branches, those of all points side by side."""
 
     def __init__(
-        self, trunk: Trial, points: Sequence[Point], judge: Judge[Verdict], seed: int
+        self, trunk: Trial, points: Sequence[Fork], judge: Judge[Verdict], seed: int
     ) -> None:
         self.trunk, self._judge, self._seed = trunk, judge, seed
         self._points = [_Progress[Verdict](point) for point in points]
@@ -137,7 +137,7 @@ class Branching(Queue, Generic[Verdict]):
         self._unfinished = [*self.searches.values()]
 
     @property
-    def points(self) -> list[Point]:
+    def points(self) -> list[Fork]:
         return [progress.point for progress in self._points]
 
     def load(self, finished: FinishedTrial) -> None:
@@ -258,7 +258,7 @@ class Branching(Queue, Generic[Verdict]):
             if progress.point.rate_of(finished.trial) in progress.rates[finished.trial.study.key]
         ]
 
-    def _want(self, point: Point, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
+    def _want(self, point: Fork, wanted: Mapping[StudyKey, list[Trial]], length: int) -> bool:
         """Whether all of these trials have that length. If not, asks for them. Raises `BadInput` if
         some failed: nothing is known of them, as it is of those that diverged."""
         limits = {s.key: s.batches.steps(point.at_examples + length) for s in point.studies}

@@ -159,22 +159,22 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
     if missing := sorted(axes.keys() - set(searched(space))):
         raise unknown("axis of the grid:", missing[0], searched(space))
-    places = []
+    levels = []
     for name in searched(space):
         entry = space[name]
         if name not in axes:
-            places.append([0.5])
+            levels.append([0.5])
         elif isinstance(entry, Choice):
-            places.append([(k + 0.5) / len(entry.options) for k in range(len(entry.options))])
+            levels.append([(k + 0.5) / len(entry.options) for k in range(len(entry.options))])
         else:
             count = axes[name]
-            places.append([k / (count - 1) for k in range(count)] if count > 1 else [0.5])
-    if (count := math.prod(map(len, places))) > MOST_POINTS:
+            levels.append([k / (count - 1) for k in range(count)] if count > 1 else [0.5])
+    if (count := math.prod(map(len, levels))) > MOST_POINTS:
         raise BadInput(
             f"A grid must have at most {MOST_POINTS:,} points, not {count:,}.", code="too-many"
         )
     # Rounding and conditions can make points equal.
-    return distinct(assemble(space, row) for row in itertools.product(*places))
+    return distinct(assemble(space, row) for row in itertools.product(*levels))
 
 
 def even_axes(space: Space, trials: int) -> dict[str, int]:

@@ -92,21 +92,21 @@ class Chosen:
         wanted = sum(self.is_there(key, self.limit or 0) for key in self._wanted)
         return wanted + len(self.ended.keys() - self._wanted.keys())
 
-    def over(self, key: TrialKey) -> bool:
+    def is_final(self, key: TrialKey) -> bool:
         return self.done or self.ended[key].outcome.status not in STOPPED
 
     def set_aside(self) -> set[TrialKey]:
-        return {key for key in self.ended if not self.over(key)}
+        return {key for key in self.ended if not self.is_final(key)}
 
 
-Search = StudySearch | Chosen
+AnySearch = StudySearch | Chosen
 
 
 class Queue(ABC):
     """Decides which trial of a run starts next, which changes the result of no search."""
 
-    searches: Mapping[StudyKey, Search]
-    _unfinished: Sequence[Search]
+    searches: Mapping[StudyKey, AnySearch]
+    _unfinished: Sequence[AnySearch]
     """Searches that are not done, in the order in which they are served."""
 
     @abstractmethod

@@ -23,10 +23,10 @@ from orchestrator.search.proposer import is_adaptive
 
 Ended = Literal["dominated", "paused"] | None
 
-Place = tuple[int, int]
+Passage = tuple[int, int]
 """Steps to goal and index of a trial that passed a goal."""
 
-Ranking = tuple[Place, ...]
+Ranking = tuple[Passage, ...]
 """The at most `Study.keep` trials that passed a goal first, best first."""
 
 Bounds = tuple[Ranking, ...]
@@ -45,7 +45,7 @@ def closed(study: Study) -> Ranking:
 
 def joined(rankings: Collection[Ranking], keep: int) -> Ranking:
     """Joins several rankings of one goal and keeps the best `keep` trials."""
-    return tuple(sorted({place for ranking in rankings for place in ranking})[:keep])
+    return tuple(sorted({passage for ranking in rankings for passage in ranking})[:keep])
 
 
 def tighter(study: Study, bounds: Bounds, other: Bounds | None) -> Bounds:
@@ -210,8 +210,8 @@ class PackRace:
         if end is not None or not study.stop_dominated or proposal.trial.repeat:
             return end
         for index, goals in self._passed.items():
-            places = (((goals[g], index),) if g in goals else () for g in study.goals)
-            bounds = tighter(study, bounds, None if index == own else tuple(places))
+            passages = (((goals[g], index),) if g in goals else () for g in study.goals)
+            bounds = tighter(study, bounds, None if index == own else tuple(passages))
         return "held" if self._decide(proposal, unmet, upcoming, bounds) else None
 
     def _known(self, proposal: Proposal) -> Bounds:

@@ -21,7 +21,7 @@ from orchestrator.records import (
 from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
 from orchestrator.search.race import (
     Bounds,
-    Place,
+    Passage,
     Ranking,
     Result,
     bounds_after,
@@ -165,7 +165,7 @@ class StudySearch:
                 bounds = bounds_after(bounds, self.study, result)
         return bounds
 
-    def _first(self, end: int) -> list[Place | None]:
+    def _first(self, end: int) -> list[Passage | None]:
         """The winner of each goal among the trials of index below `end`."""
         return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
 
@@ -191,7 +191,7 @@ class StudySearch:
             self._note_end(key)
 
     def _note_end(self, key: TrialKey) -> None:
-        if key in self._opened and key in self._results and self.over(key):
+        if key in self._opened and key in self._results and self.is_final(key):
             self._ended.add(key)
 
     def _settled(self, trial: Trial) -> bool:
@@ -216,13 +216,13 @@ class StudySearch:
         lost = self.lost
         return bool(lost) and [t for t in self._round if not self._settled(t)] == lost
 
-    def over(self, key: TrialKey) -> bool:
+    def is_final(self, key: TrialKey) -> bool:
         """Whether a trial that ended is trained no further, whatever others do."""
         return self.done or self._results[key].status != "paused"
 
     def set_aside(self) -> set[TrialKey]:
         """The trials that ended but may have to go on."""
-        return {key for key in self._results if not self.over(key)}
+        return {key for key in self._results if not self.is_final(key)}
 
     def has_ended(self, trial: Trial, limit: int | None = None) -> bool:
         """Whether a trial that ended can't gain anything by going on up to the `limit`."""
@@ -326,7 +326,7 @@ class StudySearch:
         """The indices of the trials that are repeated for one goal."""
         return [index for _, index in ranking[: self.study.repeat_best]]
 
-    def _value(self, result: Result, first: Sequence[Place | None]) -> float | None:
+    def _value(self, result: Result, first: Sequence[Passage | None]) -> float | None:
         """The value of a trial that a sampler is told; lower is better. For the trial that passed
         the goal first, it is log2(steps). Every other trial gets a value above log2 of the budget,
         which grows with its distance from the goal just before the winner passed it. All trials

@@ -62,9 +62,9 @@ def searched(space: Space) -> list[str]:
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
     """The point at `fractions` (0 to 1) of what varies, without what a condition excludes."""
-    places = dict(zip(searched(space), fractions, strict=True))
+    chosen = dict(zip(searched(space), fractions, strict=True))
     point = {
-        name: entry.at(places[name]) if isinstance(entry, (Range, Choice)) else entry
+        name: entry.at(chosen[name]) if isinstance(entry, (Range, Choice)) else entry
         for name, entry in space.items()
     }
     while absent := [name for name in point if not _condition_holds(space[name], point)]:
@@ -105,12 +105,12 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
                     )
 
 
-def space_from(entries: Mapping[str, Any], place: str) -> dict[str, Entry]:
+def space_from(entries: Mapping[str, Any], where: str) -> dict[str, Entry]:
     """The search space that is written as `name: {low:, high:, scale:}`, `name: {options: []}`,
     `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two may have a condition
     `when: {other: value or list of values}`, without which the metaparameter does not exist.
-    `place` is the file and key for error messages."""
-    return {name: _entry(entry, f"{place}: {name}") for name, entry in entries.items()}
+    `where` is the file and key for error messages."""
+    return {name: _entry(entry, f"{where}: {name}") for name, entry in entries.items()}
 
 
 def check_value(value: Any) -> Value:
@@ -122,15 +122,15 @@ def check_value(value: Any) -> Value:
     return value
 
 
-def _entry(entry: Any, place: str) -> Entry:
+def _entry(entry: Any, where: str) -> Entry:
     if isinstance(entry, list) or entry is None:
         raise wrong_value(
-            place,
+            where,
             "{low: ..., high: ..., scale: ...}, {options: [...]}, {rule: ..., base: ..., "
             "at_batch_size: ...} or a fixed value",
             entry,
         )
-    with mistakes_in(place):
+    with mistakes_in(where):
         return _described(entry) if isinstance(entry, dict) else check_value(entry)
 
 

@@ -42,8 +42,8 @@ class Waiting:
                 self._trials.move_to_end(key)
             self._in_order_for = near
         kind = next(iter(self._trials.values())).kind
-        alike = (key for key, trial in self._trials.items() if trial.kind == kind)
-        chosen = [*itertools.islice(alike, most)]
+        same_kind = (key for key, trial in self._trials.items() if trial.kind == kind)
+        chosen = [*itertools.islice(same_kind, most)]
         return [self._trials.pop(key) for key in chosen]
 
     def _distance(self, key: TrialKey, near: Mapping[str, Value] | None) -> float:

@@ -24,7 +24,7 @@ from orchestrator.planning.branch_plan import points_of, trunk_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import Study
-from orchestrator.results import Run, confirmation_of
+from orchestrator.results import RunFiles, confirmation_of
 from orchestrator.results.purpose import finite, to_json
 from orchestrator.search import Branching
 
@@ -110,7 +110,7 @@ class Answer:
             }
         )
 
-    def confirmed(self, run: Run) -> list[Confirmed]:
+    def confirmed(self, run: RunFiles) -> list[Confirmed]:
         """The results of training with the schedules; empty if that was not done."""
         trained = confirmation_of(run)
         if not trained.exists:
@@ -145,7 +145,7 @@ ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "v
 or its value."""
 
 
-def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
+def answer_of(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> Answer:
     """The answer that the files of a run give."""
     queue = branching_of(sweep, studies)
     for study in studies:
@@ -155,7 +155,7 @@ def answer_of(run: Run, sweep: Sweep, studies: Sequence[Study]) -> Answer:
     return Answer(queue=queue, sweep=sweep, studies=studies)
 
 
-def answer_in(run: Run) -> Answer:
+def answer_in(run: RunFiles) -> Answer:
     """The answer of a run whose sweep and studies are read from its files."""
     return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
 
@@ -168,7 +168,7 @@ def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
 
 
 def write_page(
-    run: Run,
+    run: RunFiles,
     answer: Answer,
     page: Place,
     *,
@@ -190,7 +190,7 @@ def write_page(
     write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
 
 
-def write_branches(run: Run, answer: Answer) -> None:
+def write_branches(run: RunFiles, answer: Answer) -> None:
     """Writes the verdicts and the schedules."""
     document = answer.to_json(answer.confirmed(run))
     (run.place / "branches.json").write_text(to_json(finite(document)))

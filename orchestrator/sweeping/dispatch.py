@@ -21,7 +21,7 @@ from orchestrator.records import (
     Trial,
     TrialKey,
 )
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import Queue
 from orchestrator.sweeping.executor import (
     LAST_WORDS_SECONDS,
@@ -94,7 +94,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        run: Run,
+        run: RunFiles,
         queue: Queue,
         executor: Executor,
         widths: Mapping[StudyKey, int],
@@ -235,7 +235,7 @@ class Dispatcher:
             out.used += finished.outcome.own_seconds
             if out.left.pop(finished.trial.key, None) is not None:
                 self._end(finished, sees_run=news.sees_run)
-        if news.over or news.failure is not None:
+        if news.done or news.failure is not None:
             del self._out[news.serial]
             left = [*out.left.values()]
             for trial in left:
@@ -263,14 +263,14 @@ class Dispatcher:
             seconds = self._clock() - out.started_at - out.used
             self._records.usage.interrupt(out.begun & out.left.keys(), seconds)
         self._last_error = out.ended_for or failure.text
-        verdict = self._retries.judge(left, out.begun, out.pack.width, failure)
-        self._failures += verdict.counts
-        if verdict.failed is not None:
+        decision = self._retries.judge(left, out.begun, out.pack.width, failure)
+        self._failures += decision.counts
+        if decision.failed is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died
             )
-            self._records.add(FinishedTrial(trial=verdict.failed, outcome=outcome))
-        return verdict.put_back
+            self._records.add(FinishedTrial(trial=decision.failed, outcome=outcome))
+        return decision.put_back
 
     def _end_silent(self) -> None:
         """Ends the packs that have made no step for longer than their own watchdogs take to act:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # the process of the board should load next to nothing
 
     from orchestrator.planning.sweep import Resources
     from orchestrator.records import FinishedTrial, Study, StudyKey, TrialKey
-    from orchestrator.search import Bounds, Proposal, Search
+    from orchestrator.search import AnySearch, Bounds, Proposal
 
 
 ERROR_LINES = 20
@@ -76,7 +76,7 @@ class News:
     """Seconds of a step without stacking, if they were asked for."""
     sees_run: bool = True
     """Whether the pack's machine sees the run's folder, where checkpoints are kept."""
-    over: bool = False
+    done: bool = False
     """Whether all trials of the pack have ended."""
     failure: Failure | None = None
 
@@ -128,7 +128,7 @@ class Executor(Protocol):
         return ""
 
 
-Listener = Callable[["FinishedTrial", "Search"], None]
+Listener = Callable[["FinishedTrial", "AnySearch"], None]
 """Is told of trials once they are on disk. The sweep does not need it."""
 
 LAST_WORDS_SECONDS = 10.0

@@ -16,22 +16,22 @@ def heed_termination() -> None:
     the process ignore Ctrl-C, as shells do with background jobs of scripts. Without it, SIGTERM
     would end the process at once. So does SIGUSR1, which queues send before the time is up."""
 
-    def interrupt(*told: object) -> None:
-        if told[0] == signal.SIGUSR1:
+    def interrupt(*received: object) -> None:
+        if received[0] == signal.SIGUSR1:
             if to_go_on.is_set():
                 return  # some queues send it to several processes that hand it on
             to_go_on.set()
         handler = signal.getsignal(signal.SIGINT)
-        (handler if callable(handler) else signal.default_int_handler)(*told)  # type: ignore[arg-type]
+        (handler if callable(handler) else signal.default_int_handler)(*received)  # type: ignore[arg-type]
 
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGUSR1, interrupt)
 
 
 @contextmanager
-def heeded(asked: threading.Event, told: Callable[[], None]) -> Iterator[None]:
+def heeded(asked: threading.Event, tell: Callable[[], None]) -> Iterator[None]:
     """Turns the first interrupt in the `with` block into a request, which sets `asked` and of which
-    `told` is told. A second interrupt raises KeyboardInterrupt as usual."""
+    `tell` is told. A second interrupt raises KeyboardInterrupt as usual."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets interrupts
         return
@@ -39,7 +39,7 @@ def heeded(asked: threading.Event, told: Callable[[], None]) -> Iterator[None]:
     def ask(*_: object) -> None:
         asked.set()
         signal.signal(signal.SIGINT, before)
-        told()
+        tell()
 
     before = signal.signal(signal.SIGINT, ask)
     try:

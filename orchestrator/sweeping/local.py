@@ -13,7 +13,7 @@ from orchestrator.planning.outlook import seconds_at_most
 from orchestrator.planning.sweep import Faults, Sweep
 from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import BadInput, Study
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Executor, Failure, News, Pack, last_lines
 from orchestrator.sweeping.log import logging_to
@@ -51,15 +51,15 @@ def why_here(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> s
 
 @contextmanager
 def in_this_process(
-    run: Run,
+    run: RunFiles,
     sweep: Sweep,
     studies: Sequence[Study],
     data_dir: Path | None,
     asked_to_end: Callable[[], bool] = lambda: False,
     *,
-    raising: bool = True,
+    raise_errors: bool = True,
 ) -> Iterator[Executor]:
-    """An executor that trains in this process, on one thread of the CPU. With `raising`, an
+    """An executor that trains in this process, on one thread of the CPU. With `raise_errors`, an
     exception in the code of a workload is passed on, for example to a debugger. Otherwise, the
     trial is tried again and at last recorded as failed, as on a cluster."""
     if several := [
@@ -91,7 +91,7 @@ def in_this_process(
         run.log() as log,
         logging_to(log),
         one_thread(),
-        closing(Local(tasks, asked_to_end, raising=raising)) as executor,
+        closing(Local(tasks, asked_to_end, raise_errors=raise_errors)) as executor,
     ):
         yield executor
 
@@ -102,9 +102,9 @@ class Local(Executor):
         tasks: Tasks,
         asked_to_end: Callable[[], bool] = lambda: False,
         *,
-        raising: bool = True,
+        raise_errors: bool = True,
     ) -> None:
-        self._asked_to_end, self._raising = asked_to_end, raising
+        self._asked_to_end, self._raise_errors = asked_to_end, raise_errors
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
         self.ranks = max(self.resources.ranks(study.batch_size) for study in tasks.studies)
         self._ranks = Ranks()
@@ -134,7 +134,7 @@ class Local(Executor):
                 began = time.monotonic()
                 if (each := next(self._training)) is not None:
                     news.append(each)
-                    if each.over or each.failure:
+                    if each.done or each.failure:
                         self._training = None
                 # What comes next may take as long again.
                 now = time.monotonic()
@@ -158,7 +158,7 @@ class Local(Executor):
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
         except (Exception, SystemExit) as error:
-            if pack.width == 1 and self._raising:
+            if pack.width == 1 and self._raise_errors:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
             text = last_lines("".join(traceback.format_exception(error)))

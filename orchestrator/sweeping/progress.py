@@ -15,7 +15,7 @@ from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 if TYPE_CHECKING:
-    from orchestrator.search import Search
+    from orchestrator.search import AnySearch
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Progress:
         """Lets the next message of this kind be shown again."""
         self._noted.discard(kind)
 
-    def follow(self, key: StudyKey, search: Search) -> None:
+    def follow(self, key: StudyKey, search: AnySearch) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
         study.planned, study.done = search.planned, search.settled
@@ -169,8 +169,8 @@ class Progress:
         """The share of the budgets of all trials of a study that is trained: as in finished studies
         of its workload, or else of any workload, or else estimated from finished trials."""
         trained = [each for each in self.studies.values() if each.steps]
-        over = [each for each in trained if not each.left]
-        known = [each for each in over if each.study.workload == study.workload] or over or trained
+        done = [each for each in trained if not each.left]
+        known = [each for each in done if each.study.workload == study.workload] or done or trained
         whole = sum(each.whole(each.done - each.before) for each in known)
         return min(sum(each.steps for each in known) / whole, 1.0) if whole else 1.0
 

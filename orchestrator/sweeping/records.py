@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from orchestrator.planning.sweep import Faults
 from orchestrator.records import FinishedTrial, StudyKey, SweepFailed
-from orchestrator.results import Run
+from orchestrator.results import RunFiles
 from orchestrator.results.merger import Merger
 from orchestrator.search import Queue
 from orchestrator.sweeping.executor import Executor, Listener
@@ -25,7 +25,7 @@ class Records:
 
     def __init__(
         self,
-        run: Run,
+        run: RunFiles,
         queue: Queue,
         executor: Executor,
         faults: Faults,

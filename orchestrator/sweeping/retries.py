@@ -24,7 +24,7 @@ LONGEST_BACKOFF_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Decision:
     """The decision on the trials of a failed pack that had not ended. Those that are due later are
     not in it."""
 
@@ -60,24 +60,24 @@ class Retries:
 
     def judge(
         self, left: Sequence[Trial], begun: Collection[TrialKey], width: int, failure: Failure
-    ) -> Verdict:
+    ) -> Decision:
         """Decides on the trials `left` of a failed pack; those in `begun` had a slot."""
         if len(left) != 1:
-            return Verdict(put_back=self._try_apart(left, begun, failure))
+            return Decision(put_back=self._try_apart(left, begun, failure))
         (trial,) = left
         if width > 1 and not failure.died:
             # The cause may be the stack: trying two examples does not show every behaviour of code.
             self.alone.add(trial.key)
             self._again(trial, 0.0)
-            return Verdict()
+            return Decision()
         lost = failure.machine_lost
         (self._losses if lost else self._failures)[trial.key] += 1
         failures, losses = self._failures[trial.key], self._losses[trial.key]
         if failures > self._max_failures or losses > MAX_LOSSES:
-            return Verdict(failed=trial, counts=not lost)
+            return Decision(failed=trial, counts=not lost)
         wait = BACKOFF_SECONDS * 2 ** (failures + losses - 1)
         self._again(trial, min(wait, LONGEST_BACKOFF_SECONDS))
-        return Verdict(counts=not lost)
+        return Decision(counts=not lost)
 
     def _try_apart(
         self, left: Sequence[Trial], begun: Collection[TrialKey], failure: Failure

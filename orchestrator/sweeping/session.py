@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from orchestrator.planning.outlook import Outlook
     from orchestrator.planning.studies import Plan
     from orchestrator.planning.sweep import Sweep
-    from orchestrator.results import FrontierRow, Run
+    from orchestrator.results import FrontierRow, RunFiles
     from orchestrator.search import Queue
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.dispatch import Dispatcher
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.sweeping.progress import Progress
 
     Engine = Callable[
-        [Run, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
+        [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
         AbstractContextManager[Executor],
     ]
     """Opens the executor that trains these studies of a run, with the folder of data. The function
@@ -54,7 +54,7 @@ class How:
     """Raises `BadInput` if the user does not want to start a sweep of this size."""
     say: Callable[[str], None] = lambda text: None
     """Shows a message."""
-    showing: Callable[[Run, Progress], AbstractContextManager[None]] = lambda run, progress: (
+    showing: Callable[[RunFiles, Progress], AbstractContextManager[None]] = lambda run, progress: (
         nullcontext()
     )
     """Shows progress during a `with` block."""
@@ -64,7 +64,7 @@ class How:
 class Ended:
     """How a session ended, and the answer that it has written."""
 
-    run: Run
+    run: RunFiles
     status: Literal["done", "unreached", "interrupted", "failed"]
     """`unreached`: all is trained, but not every study has reached its goals, or not every point of
     branches has a verdict."""
@@ -81,11 +81,11 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     from orchestrator.planning.growth import refuse_incomparable
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
-    from orchestrator.results import Run
+    from orchestrator.results import RunFiles
     from orchestrator.results.provenance import provenance
     from orchestrator.sweeping.tracking import check_trackers
 
-    run = Run(out or f"runs/{described.name}")
+    run = RunFiles(out or f"runs/{described.name}")
     check_trackers(how.track, run.place)
     planned = plan(described, how.data_dir)
     how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
@@ -101,7 +101,7 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
         return _confirmed(_train(run, planned, how), planned, how)
 
 
-def resume(run: Run, how: How) -> Ended:
+def resume(run: RunFiles, how: How) -> Ended:
     """Continues a run: trains what its files do not hold yet."""
     from orchestrator.planning.growth import refuse_changed
     from orchestrator.planning.studies import plan_again
@@ -124,18 +124,18 @@ def resume(run: Run, how: How) -> Ended:
 
 
 def dispatcher_of(
-    run: Run, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **options: Any
+    run: RunFiles, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **rest: Any
 ) -> Dispatcher:
-    """The dispatcher that trains what `queue` asks for. `options` are those of `Dispatcher`."""
+    """The dispatcher that trains what `queue` asks for. `rest` are options of `Dispatcher`."""
     from orchestrator.planning.widths import decide
     from orchestrator.sweeping.dispatch import Dispatcher
 
     studies = [search.study for search in queue.searches.values()]
     widths = decide(run, studies, executor.resources, executor.data_dir)
-    return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **options)
+    return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **rest)
 
 
-def _refuse_imported(run: Run) -> None:
+def _refuse_imported(run: RunFiles) -> None:
     if run.imported:
         raise BadInput(
             f"{run.place} was imported: how its trials are trained is unknown, so nothing can be "
@@ -160,7 +160,7 @@ def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
     return _written(replace(ended, status=status, error=part.error), planned, how)
 
 
-def _train(run: Run, planned: Plan, how: How) -> Ended:
+def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
     from orchestrator.results.merger import MOST_LOOSE
     from orchestrator.sweeping.progress import Progress
 
@@ -168,7 +168,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
         how.say(doubt)
     keys = [study.key for study in planned.studies]
     if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
-        _put_together(run, keys, how, over=False)
+        _put_together(run, keys, how, finished=False)
     queue, progress = queue_of(run, planned, how.say), Progress(planned.studies)
     for key, search in queue.searches.items():
         progress.follow(key, search)
@@ -180,7 +180,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
     if ended.status == "failed" and not progress.done:
         return ended
     if ended.status == "done":
-        _put_together(run, keys, how, over=planned.sweep.branch is None)
+        _put_together(run, keys, how, finished=planned.sweep.branch is None)
     written = _written(ended, planned, how)
     if ended.status == "done" and (written.branches is None or written.branches.is_complete):
         try:
@@ -193,7 +193,7 @@ def _train(run: Run, planned: Plan, how: How) -> Ended:
     return written
 
 
-def queue_of(run: Run, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
+def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
     """The searches, brought to the state that the run's files record."""
     from orchestrator.planning.growth import trials_within
     from orchestrator.search import Director
@@ -276,11 +276,11 @@ def _train_missing(
     return replace(ended, status="done" if complete else "interrupted")
 
 
-def _put_together(run: Run, keys: Sequence[StudyKey], how: How, *, over: bool) -> None:
+def _put_together(run: RunFiles, keys: Sequence[StudyKey], how: How, *, finished: bool) -> None:
     """Merges the files of single trials into one per study, which is faster to read. Storage that
     refuses this leaves the files as they are."""
     try:
-        run.in_parallel(partial(run.put_together, over=over), keys)
+        run.in_parallel(partial(run.put_together, finished=finished), keys)
     except OSError as error:
         how.say(
             f"The files of single trials can't be merged and stay as they are. Nothing is lost, "

@@ -71,7 +71,7 @@ class Tasks:
             if begun:
                 yield News(serial=pack.serial, begun=begun)
             raise
-        yield News(serial=pack.serial, over=True)
+        yield News(serial=pack.serial, done=True)
 
     def devices(self, study: Study) -> Devices:
         """What a program may use on this machine."""

@@ -27,8 +27,8 @@ from typing import Any
 
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Study, Trial, TrialKey, unknown
-from orchestrator.results import Run
-from orchestrator.search import Queue, Search
+from orchestrator.results import RunFiles
+from orchestrator.search import AnySearch, Queue
 
 logger = logging.getLogger(__name__)
 
@@ -72,15 +72,17 @@ class Trackers:
     """The trackers, as the driver uses them. It sends trials to them and waits for none before the
     end. A paused trial is reported when its end is known, perhaps in a later session."""
 
-    def __init__(self, names: Iterable[str], run: Run, queue: Queue, sweep: str, say: Say) -> None:
-        self._searches, there = queue.searches, Run(run.place.absolute())
+    def __init__(
+        self, names: Iterable[str], run: RunFiles, queue: Queue, sweep: str, say: Say
+    ) -> None:
+        self._searches, there = queue.searches, RunFiles(run.place.absolute())
         self._tellers = [_Teller(name, there, sweep, say) for name in dict.fromkeys(names)]
         self._aside = {key: search.set_aside() for key, search in self._searches.items()}
 
-    def hear(self, finished: FinishedTrial, search: Search) -> None:
+    def hear(self, finished: FinishedTrial, search: AnySearch) -> None:
         """Reports a trial that ended, after the run and the queue have it."""
         key = finished.trial.key
-        if search.over(key):
+        if search.is_final(key):
             self._aside[key.study].discard(key)
             self._tell(finished)
         else:
@@ -97,7 +99,7 @@ class Trackers:
             for teller in self._tellers:
                 teller.end()
 
-    def _catch_up(self, search: Search) -> None:
+    def _catch_up(self, search: AnySearch) -> None:
         """Reports the paused trials of a study that is over: they won't go on."""
         aside = self._aside[search.study.key]
         while search.done and aside:
@@ -111,7 +113,7 @@ class Trackers:
 class _Teller:
     """The process that reports to one tracker, as the driver uses it. A thread waits for it."""
 
-    def __init__(self, name: str, run: Run, sweep: str, say: Say) -> None:
+    def __init__(self, name: str, run: RunFiles, sweep: str, say: Say) -> None:
         self._name, self._say, self._failed = name, say, False
         self._waiting: deque[Future[None]] = deque()
         """Trials that may not be answered yet."""

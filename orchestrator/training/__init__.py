@@ -1,6 +1,5 @@
 """Trains trials. This package uses torch, but not Ray."""
 
-from orchestrator.training.alike import ask_for_alike
 from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.entry import Task
 from orchestrator.training.loop import Left, follow, train, train_on_ranks
@@ -14,8 +13,9 @@ from orchestrator.training.ranks import (
     one_thread,
     open_ranks,
 )
+from orchestrator.training.rehearsal import rehearse
+from orchestrator.training.same_bits import ask_for_same_bits
 from orchestrator.training.settings import GENERAL, check_metaparameters
-from orchestrator.training.trying_out import rehearse
 
 # This must come before the first matrix product in this process: MKL reads the setting only once.
-ask_for_alike()
+ask_for_same_bits()

@@ -93,7 +93,7 @@ def moved(table: Tensor, device: torch.device | None) -> Tensor:
     return table.contiguous().pin_memory().to(device, non_blocking=True)
 
 
-class Share:
+class BatchSlices:
     """This rank's slice of each global batch of a stage, delivered in micro-batches."""
 
     def __init__(

@@ -11,11 +11,11 @@ from typing import Any
 
 from orchestrator.records import Measurement, Trial
 from orchestrator.records.standing import Standing
-from orchestrator.training.evaluation import Evaluator, Metrics
+from orchestrator.training.evaluation import Evaluator, Values
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.noise_scale import NoiseMeter
 from orchestrator.training.ranks import Ranks
-from orchestrator.training.tenant import Tenant
+from orchestrator.training.stacked_trial import StackedTrial
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Split, Workload, prepare
 
@@ -77,7 +77,7 @@ class Engine(ABC):
         self.put(slot, trial, state)
 
     @abstractmethod
-    def at(self, slot: int) -> Trainer | Tenant:
+    def at(self, slot: int) -> Trainer | StackedTrial:
         """Returns the trial in the slot, with its step, and its seconds of training and
         evaluation."""
 
@@ -86,12 +86,12 @@ class Engine(ABC):
         """Trains the trials in all slots for `steps` steps."""
 
     @abstractmethod
-    def trained(self, slots: Sequence[int]) -> list[Metrics]:
+    def trained(self, slots: Sequence[int]) -> list[Values]:
         """Returns the metrics of these slots that come from training itself, over the steps since
         the last call."""
 
     @abstractmethod
-    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
         """Evaluates these slots, on the `test` split or on all other splits."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Engine(ABC):
 
     def _evaluate(
         self,
-        found: Mapping[int, Metrics],
+        found: Mapping[int, Values],
         slots: Sequence[int],
         standings: Mapping[int, Standing],
         *,
@@ -185,10 +185,10 @@ class Single(Engine):
         trainer.advance(trainer.step + steps)
         self.seconds, self.rate = trainer.seconds, trainer.rate
 
-    def trained(self, slots: Sequence[int]) -> list[Metrics]:
+    def trained(self, slots: Sequence[int]) -> list[Values]:
         return [self.at().batch_metrics()]
 
-    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
         return [self._evaluator.alone(self.at(slot), test=test) for slot in slots]
 
     def state(self, slot: int) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from orchestrator.records import Goal, Trial
 from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.engine import Engine
-from orchestrator.training.tenant import Tenant
+from orchestrator.training.stacked_trial import StackedTrial
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import mapped
 
@@ -49,7 +49,7 @@ class Spent:
     evaluation_seconds: float = 0.0
 
     @classmethod
-    def at(cls, position: Trainer | Tenant) -> Spent:
+    def at(cls, position: Trainer | StackedTrial) -> Spent:
         """What it took up to its position, on the way that leads there."""
         return cls(
             steps=position.step,

@@ -28,7 +28,7 @@ KEPT_BYTES = {"cpu": 2**30, "cuda": 2**33}
 """Main memory for examples that were fetched to be evaluated, by type of device. Machines with GPUs
 have more memory."""
 
-Metrics = dict[str, float]
+Values = dict[str, float]
 Sums = dict[str, Tensor]
 """Each metric's sum over examples, for each model: (models, ...)."""
 SumsOf = Callable[[Batch], Sums]
@@ -55,7 +55,7 @@ class Evaluator:
             self.extras.precision, self.workload.metrics, self.ranks.device
         )
 
-    def alone(self, trainer: Trainer, *, test: bool) -> Metrics:
+    def alone(self, trainer: Trainer, *, test: bool) -> Values:
         """Measures the model of a trial that trains alone."""
 
         @contextmanager
@@ -73,12 +73,12 @@ class Evaluator:
         *,
         averages: bool,
         test: bool,
-    ) -> list[Metrics]:
+    ) -> list[Values]:
         """Returns `split/metric` -> value for each model, for the splits of `examples`.
         `evaluating` prepares the models for its context, or their averages if it gets True, and
         returns the function that sums up their metrics. With `averages`, these are measured, too,
         but not on the training split."""
-        found: list[Metrics] = [{} for _ in range(models)]
+        found: list[Values] = [{} for _ in range(models)]
         for averaged in (False, True) if averages else (False,):
             with evaluating(averaged) as sums_of:
                 for name, index in self.examples(test=test, train=not averaged).items():
@@ -101,7 +101,7 @@ class Evaluator:
             found["train"] = self._train
         return found
 
-    def _numbers(self, split: str, index: Tensor, sums_of: SumsOf) -> list[Metrics]:
+    def _numbers(self, split: str, index: Tensor, sums_of: SumsOf) -> list[Values]:
         """Returns the workload's summary of the split's examples at `index`, for each model."""
         # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
         start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
@@ -153,7 +153,7 @@ class Evaluator:
         self.at_once //= 2
         return self._sums(trainer, batch)
 
-    def _summary(self, means: Mapping[str, Tensor]) -> Metrics:
+    def _summary(self, means: Mapping[str, Tensor]) -> Values:
         """Returns the workload's summary of the means over a split."""
         summary = self.workload.summary(means)
         for metric, value in summary.items():

@@ -121,19 +121,17 @@ def find(name: str) -> LibraryOptimizer | None:
     return LibraryOptimizer(wanted, {**dict(_settings(kind)), **_PAPERS.get(wanted, {})}, kind)
 
 
-def own(place: str) -> LibraryOptimizer:
-    """Returns the user's own optimizer class called `place`. Its keyword arguments are
+def own(name: str) -> LibraryOptimizer:
+    """Returns the user's own optimizer class called `name`. Its keyword arguments are
     metaparameters."""
-    kind = import_own("optimizer", place)
+    kind = import_own("optimizer", name)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
-        raise BadInput(
-            f"{place!r} must be a subclass of torch.optim.Optimizer.", code="wrong-class"
-        )
+        raise BadInput(f"{name!r} must be a subclass of torch.optim.Optimizer.", code="wrong-class")
     obstacle = _obstacle_in_step(kind)
     if obstacle is not None:
-        raise BadInput(f"Optimizer {place!r} can't be used here: {obstacle}.", code="unusable")
+        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.", code="unusable")
     required = tuple(_OUR_WORDS.get(name, name) for name in _without_default(kind))
-    return LibraryOptimizer(place, dict(_settings(kind)), kind, required)
+    return LibraryOptimizer(name, dict(_settings(kind)), kind, required)
 
 
 def _without_default(kind: type[Optimizer]) -> list[str]:
@@ -171,7 +169,7 @@ def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:
 def _numbered(name: str, default: tuple[Value, ...]) -> list[str]:
     """Returns the names of the parts of an argument that is a tuple: beta1, beta2, ..."""
     stem = name.removesuffix("s") if name.endswith("s") else f"{name}_"
-    return [f"{stem}{place}" for place in range(1, len(default) + 1)]
+    return [f"{stem}{number}" for number in range(1, len(default) + 1)]
 
 
 def _arguments(kind: type[Optimizer], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -228,7 +228,7 @@ def _keep(
 
 
 def _finished(
-    engine: Engine, slot: int, entry: Entry, status: Status, **more: Any
+    engine: Engine, slot: int, entry: Entry, status: Status, **fields: Any
 ) -> FinishedTrial:
     spent, resumed = entry.spent(engine, slot), entry.resumed
     return FinishedTrial(
@@ -240,7 +240,7 @@ def _finished(
             resumed_seconds=resumed.seconds + resumed.evaluation_seconds,
             width=entry.width,
             open_from=entry.standing.open_from,
-            **more,
+            **fields,
         ),
         measurements=tuple(entry.standing.measurements),
         ranks=engine.ranks.count,

@@ -22,17 +22,17 @@ from orchestrator.records import Trial, Value, derive_seed
 from orchestrator.records.lr_schedules import cooled
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
-from orchestrator.training.evaluation import Metrics, Sums
+from orchestrator.training.evaluation import Sums, Values
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
 from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Computation, StackedModel
-from orchestrator.training.tenant import (
+from orchestrator.training.stacked_trial import (
     Ahead,
     SlotNumbers,
-    Tenant,
-    make_tenant,
+    StackedTrial,
+    make_stacked,
     moving_of,
     numbers_among,
 )
@@ -95,7 +95,7 @@ class Stack(Engine):
         size = self._study.batch_size
         self._losses = weights.new_zeros(width, size)
         self._counts = torch.full_like(self._losses, 1 / size)
-        self.tenants: list[Tenant | None] = [None] * width
+        self.in_slots: list[StackedTrial | None] = [None] * width
         self._idle = 0.0
         """Seconds that the steps of free slots have taken since the stack got its width."""
         self._at_once = max(1, INDICES_AT_ONCE // size)
@@ -106,13 +106,13 @@ class Stack(Engine):
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
         """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
         `Trainer` or from a stack."""
-        assert self.tenants[slot] is None, f"slot {slot} is taken"
+        assert self.in_slots[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
         assert trial.kind == self._kind, (trial.params, self._kind)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
-        tenant = make_tenant(trial, settings, model, self._split.size)
+        stacked = make_stacked(trial, settings, model, self._split.size)
         if self._initial is not None:
             named = dict(model.named_parameters())
             self._initial[slot] = self._layout.row([named[name] for name in self.model.names])
@@ -122,20 +122,20 @@ class Stack(Engine):
             self._sums[slot] = 0
         if state is not None:
             model.load_state_dict(state["model"])
-            self._load(slot, tenant, state)
+            self._load(slot, stacked, state)
         self.model.put(slot, model)
-        self.tenants[slot] = tenant
+        self.in_slots[slot] = stacked
         self._forget_numbers()
 
     def cool(self, slot: int, start: int) -> None:
-        tenant = self.at(slot)
+        stacked = self.at(slot)
         assert self._study.cooldown is not None
-        factor = cooled(tenant.factor, self._study.cooldown, start)
-        self.tenants[slot] = replace(tenant, factor=factor)  # another one: its numbers are others
+        factor = cooled(stacked.factor, self._study.cooldown, start)
+        self.in_slots[slot] = replace(stacked, factor=factor)  # another one: its numbers are others
         self._forget_numbers()
 
     def clear(self, slot: int) -> None:
-        self.tenants[slot] = None
+        self.in_slots[slot] = None
         # The slot is still computed with the others, but nobody reads the result. Zeros are the
         # fastest numbers to compute with.
         self.model.weights[slot] = 0
@@ -152,7 +152,7 @@ class Stack(Engine):
             return None
         if self.ranks.device.type != "cpu" or model.computation.convolves is not False:
             return None
-        free = [slot for slot, tenant in enumerate(self.tenants) if tenant is None]
+        free = [slot for slot, stacked in enumerate(self.in_slots) if stacked is None]
         kept = [*occupied, *free[: width - len(occupied)]]
         rows = torch.tensor(kept)
         model.narrow(rows)
@@ -165,19 +165,19 @@ class Stack(Engine):
             None if part is None else part.index_select(0, rows)
             for part in (self._sums, self._initial)
         )
-        self.tenants, self.width, self._idle = [self.tenants[slot] for slot in kept], width, 0.0
+        self.in_slots, self.width, self._idle = [self.in_slots[slot] for slot in kept], width, 0.0
         self._make_ahead()
         self._forget_numbers()
         return occupied
 
     @property
     def occupied(self) -> list[int]:
-        return [slot for slot, tenant in enumerate(self.tenants) if tenant is not None]
+        return [slot for slot, stacked in enumerate(self.in_slots) if stacked is not None]
 
-    def at(self, slot: int) -> Tenant:
-        tenant = self.tenants[slot]
-        assert tenant is not None, f"slot {slot} is empty"
-        return tenant
+    def at(self, slot: int) -> StackedTrial:
+        stacked = self.in_slots[slot]
+        assert stacked is not None, f"slot {slot} is empty"
+        return stacked
 
     @_memory_told()
     @torch.no_grad()
@@ -189,46 +189,46 @@ class Stack(Engine):
         began = time.perf_counter()
         for first in range(0, steps, self._at_once):
             count = min(self._at_once, steps - first)
-            tables = self._draws_ahead.rows(self.tenants, count)
+            tables = self._draws_ahead.rows(self.in_slots, count)
             draws = [moved(table, self._split.draws_on) for table in tables]
             numbers = self._numbers.of_steps(count)
             for step in range(count):
                 batch = self._batch([table[step] for table in draws])
                 self._take_step(batch, numbers(step), last=first + step == steps - 1)
                 self._pulse()
-            for tenant in occupied:
-                tenant.step += count
+            for stacked in occupied:
+                stacked.step += count
         self.ranks.synchronise()
         spent = time.perf_counter() - began
         self.seconds, self.rate = self.seconds + spent, spent / steps
         self._idle += spent * (1 - len(occupied) / self.width)
-        for tenant in occupied:
-            tenant.seconds += spent / len(occupied)
-            tenant.since += steps
-            tenant.averaged += steps
+        for stacked in occupied:
+            stacked.seconds += spent / len(occupied)
+            stacked.since += steps
+            stacked.averaged += steps
 
-    def trained(self, slots: Sequence[int]) -> list[Metrics]:
+    def trained(self, slots: Sequence[int]) -> list[Values]:
         totals = self._losses.double().sum(dim=1).tolist()
         distances = None
         if self._initial is not None:
             distances = self._layout.norm(self.model.weights - self._initial).flatten().tolist()
         found = []
         for slot in slots:
-            tenant, metrics = self.at(slot), {}
-            if tenant.since:
-                total = tenant.folded + totals[slot]
-                metrics["batch/loss"] = total / (self._study.batch_size * tenant.since)
+            stacked, metrics = self.at(slot), {}
+            if stacked.since:
+                total = stacked.folded + totals[slot]
+                metrics["batch/loss"] = total / (self._study.batch_size * stacked.since)
                 if self._study.extras.gradient_norm:
-                    metrics["batch/gradient_norm"] = tenant.gradient_norm
+                    metrics["batch/gradient_norm"] = stacked.gradient_norm
             if distances is not None:
                 metrics["weights/distance"] = distances[slot]
-            tenant.since, tenant.folded = 0, 0.0
+            stacked.since, stacked.folded = 0, 0.0
             self._losses[slot] = 0
             found.append(metrics)
         return found
 
     @_memory_told()
-    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Metrics]:
+    def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
         """Evaluates these slots. The bits do not depend on the other slots that are measured."""
         numbers = torch.tensor(slots, dtype=torch.int64, device=self.ranks.device)
         return self._evaluator.measure(
@@ -281,35 +281,35 @@ class Stack(Engine):
     def state(self, slot: int) -> dict[str, Any]:
         """Returns everything that the next steps of a trial depend on. It has the form of the state
         of a `Trainer` with one rank, so that a stack and a `Trainer` can both resume from it."""
-        tenant, module = self.at(slot), self.model.module
+        stacked, module = self.at(slot), self.model.module
         self.model.take(slot, module)
         rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
-        numbers = {name: number for number, name in enumerate(tenant.order)}
+        numbers = {name: number for number, name in enumerate(stacked.order)}
         moments: dict[int, dict[str, Tensor]] = {}
-        for place, name in enumerate(self.model.names):
-            tensors = {moment: views[place].clone() for moment, views in rows.items()}
+        for number, name in enumerate(self.model.names):
+            tensors = {moment: views[number].clone() for moment, views in rows.items()}
             if self._rule.counts_steps:
-                tensors["step"] = torch.tensor(float(tenant.step))
+                tensors["step"] = torch.tensor(float(stacked.step))
             if tensors:
                 moments[numbers[name]] = tensors
-        groups = tenant.groups
-        if tenant.factor is not None and tenant.step:
-            groups = [{**group, "lr": tenant.rate(tenant.step - 1)} for group in groups]
-        dropout_seed = derive_seed(tenant.trial.seed, "dropout", 0)
+        groups = stacked.groups
+        if stacked.factor is not None and stacked.step:
+            groups = [{**group, "lr": stacked.rate(stacked.step - 1)} for group in groups]
+        dropout_seed = derive_seed(stacked.trial.seed, "dropout", 0)
         rank_state = {
             "stream": Stream(dropout_seed, self.ranks.device).states,
             "losses": [self._losses[slot].clone().cpu()],
-            "folded": torch.tensor(tenant.folded, dtype=torch.float64),
+            "folded": torch.tensor(stacked.folded, dtype=torch.float64),
         }
         return {
             "model": deepcopy(module.state_dict()),
             "optimizer": {"state": moments, "param_groups": groups},
             "average": self._average(slot),
-            "step": tenant.step,
-            "seconds": tenant.seconds,
-            "evaluation_seconds": tenant.evaluation_seconds,
-            "since": tenant.since,
-            "gradient_norm": tenant.gradient_norm,
+            "step": stacked.step,
+            "seconds": stacked.seconds,
+            "evaluation_seconds": stacked.evaluation_seconds,
+            "since": stacked.since,
+            "gradient_norm": stacked.gradient_norm,
             "micro_batch": None,
             "ranks": [rank_state],
         }
@@ -347,36 +347,36 @@ class Stack(Engine):
             raise ValueError("its losses have weights, or half precision")
         self._checked = [*self._checked[-9:], settings.loss]
 
-    def _load(self, slot: int, tenant: Tenant, state: Mapping[str, Any]) -> None:
+    def _load(self, slot: int, stacked: StackedTrial, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]
         for moment, rows in self._state.items():
             parts = [
-                moments.get(tenant.order.index(name), {}).get(moment) for name in self.model.names
+                moments.get(stacked.order.index(name), {}).get(moment) for name in self.model.names
             ]
             for view, part in zip(self._layout.views(rows[slot]), parts, strict=True):
                 if part is not None:
                     view.copy_(part)
-        tenant.step, tenant.seconds = state["step"], state["seconds"]
-        tenant.evaluation_seconds = state["evaluation_seconds"]
-        tenant.since, tenant.gradient_norm = state["since"], state["gradient_norm"]
+        stacked.step, stacked.seconds = state["step"], state["seconds"]
+        stacked.evaluation_seconds = state["evaluation_seconds"]
+        stacked.since, stacked.gradient_norm = state["since"], state["gradient_norm"]
         rank_states = state["ranks"]
-        tenant.folded = sum(float(rank_state["folded"]) for rank_state in rank_states)
+        stacked.folded = sum(float(rank_state["folded"]) for rank_state in rank_states)
         losses = [losses for rank_state in rank_states for losses in rank_state["losses"]]
         if len(losses) == 1 and losses[0].shape in {(), self._losses[slot].shape}:
             self._losses[slot] = losses[0].to(self._losses)
         else:
-            tenant.folded += sum(float(part.double().sum()) for part in losses)
+            stacked.folded += sum(float(part.double().sum()) for part in losses)
         if self._sums is not None:
             named = [name for name, _ in self.model.module.named_parameters()]
             sums = dict(zip(named, state["average"]["sums"], strict=True))
             self._sums[slot] = self._layout.row([sums[name] for name in self.model.names])
-            tenant.averaged = state["average"]["steps"]
+            stacked.averaged = state["average"]["steps"]
 
     def _average(self, slot: int) -> dict[str, Any] | None:
         if self._sums is None:
             return None
-        tenant = self.at(slot)
-        share = tenant.averaged_share
+        stacked = self.at(slot)
+        share = stacked.averaged_share
         of_trained = zip(self.model.names, self._layout.views(self._sums[slot]), strict=True)
         sums = {name: view.clone() for name, view in of_trained}
         # The average of a parameter that is not trained is the parameter itself.
@@ -385,17 +385,17 @@ class Stack(Engine):
                 sums[name] if name in sums else share * parameter.detach()
                 for name, parameter in self.model.module.named_parameters()
             ],
-            "steps": tenant.averaged,
+            "steps": stacked.averaged,
         }
 
     def _make_ahead(self) -> None:
         self._draws_ahead = Ahead(self._draws, self.width, self._at_once)
         self._numbers_ahead = Ahead(partial(moving_of, self._rule), self.width, self._at_once)
 
-    def _draws(self, tenant: Tenant, steps: range) -> list[Tensor]:
+    def _draws(self, stacked: StackedTrial, steps: range) -> list[Tensor]:
         """Returns the indices, and seeds if the split is seeded, of a trial's batches: (steps,
         batch size)."""
-        return tenant.batches.tables(steps, seeded=self._split.seeded)
+        return stacked.batches.tables(steps, seeded=self._split.seeded)
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
         """Returns one batch for each slot. All of them are gathered at once."""
@@ -423,7 +423,7 @@ class Stack(Engine):
     def _numbers(self) -> SlotNumbers:
         return SlotNumbers(
             self._rule,
-            self.tenants,
+            self.in_slots,
             self.model.weights,
             self._loss_numbers,
             self._numbers_ahead,

@@ -16,32 +16,32 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
-from orchestrator.training.alike import products_are_alike
 from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.modifiers import NOISES
 from orchestrator.training.optimizers import is_built_in
 from orchestrator.training.ranks import Ranks
+from orchestrator.training.same_bits import products_have_same_bits
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer, fresh_model
 from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
 from orchestrator.workloads.splits import source_of
 
-Kind = Literal["cpu", "cuda"]
+DeviceKind = Literal["cpu", "cuda"]
 """Type of device."""
 
-WIDEST: dict[Kind, int] = {"cpu": 64, "cuda": 256}
+WIDEST: dict[DeviceKind, int] = {"cpu": 64, "cuda": 256}
 """Largest number of slots."""
 NARROWEST = 4
 """Smallest number of slots that saves enough time."""
 
-FAST_BYTES: dict[Kind, int] = {"cpu": 16 * 2**20, "cuda": 13 * 2**29}
+FAST_BYTES: dict[DeviceKind, int] = {"cpu": 16 * 2**20, "cuda": 13 * 2**29}
 """Largest number of bytes of the weights, gradients and moments of all slots. On a CPU, it is what
 the caches hold; with more, each step waits for memory. On a GPU, it gives the width at which most
 steps per second were measured."""
 
-BUSY_FLOPS: dict[Kind, float] = {"cpu": 8e7, "cuda": 2e10}
+BUSY_FLOPS: dict[DeviceKind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Number of floating-point operations of one trial's step above which a single trial keeps a device
 busy."""
 
@@ -73,7 +73,7 @@ def why_not(
     would raise."""
     if (reason := _by_its_settings(trial, workload)) or (reason := _by_its_data(splits["train"])):
         return reason
-    if not products_are_alike(device):
+    if not products_have_same_bits(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
     if workload.groups(fresh_model(workload, trial.seed, device)):
         return f"{type(workload).__name__} treats groups of parameters differently"
@@ -201,7 +201,7 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
 
 
 def best_width(
-    trial: Trial, kind: Kind, data_dir: Path | None, costs: Costs | None = None
+    trial: Trial, kind: DeviceKind, data_dir: Path | None, costs: Costs | None = None
 ) -> tuple[int, str]:
     """Returns the number of trials of the study of `trial` that are trained fastest as one model,
     and the reason if it is 1, in words. Whether they can be stacked at all is decided by

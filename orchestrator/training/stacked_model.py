@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from orchestrator.training.batch_losses import Weighted
 from orchestrator.training.layout import Layout
+from orchestrator.training.rules import Numbers
 from orchestrator.training.tape import Taped
 from orchestrator.workloads import Batch, Workload, mapped
 from orchestrator.workloads.base import cross_entropies
@@ -27,9 +28,6 @@ from orchestrator.workloads.ghost_batch_norm import (
     ghost_norms,
 )
 from orchestrator.workloads.trees import leaves
-
-Numbers = Mapping[str, Tensor]
-
 
 CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.default}
 
@@ -70,11 +68,11 @@ class Computation:
         return self._step(inputs)
 
     def metrics(self, inputs: list[Tensor], like: Batch) -> dict[str, Tensor]:
-        places = tuple(place for place, _ in leaves(like))
-        if places not in self._evaluations:
+        structure = tuple(path for path, _ in leaves(like))
+        if structure not in self._evaluations:
             like = mapped(lambda _: None, like)
-            self._evaluations[places] = Taped(lambda given: self._compute_metrics(given, like))
-        values = self._evaluations[places](inputs)
+            self._evaluations[structure] = Taped(lambda given: self._compute_metrics(given, like))
+        values = self._evaluations[structure](inputs)
         return dict(zip(self._metric_names, values, strict=True))
 
     def _compute_gradients(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orchestrator.training.alike import InWholeVectors
+from orchestrator.training.same_bits import InWholeVectors
 
 Tensors = list[Tensor]
 Function = Callable[[Tensors], Tensors]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from orchestrator.records import BadInput, Stage, Trial, derive_seed
 from orchestrator.records.lr_schedules import cooled, schedule_of
 from orchestrator.training.batch_losses import BatchLosses, with_weights
-from orchestrator.training.batches import Share
+from orchestrator.training.batches import BatchSlices
 from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
 from orchestrator.training.memory import OutOfMemory, out_of_memory
 from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept
@@ -108,8 +108,8 @@ class Trainer:
             )
 
         self._enter(self._batches.stages[0])
-        self._share.deliver(micro_batch, from_step=0)
-        self._losses = BatchLosses(ranks.device, self._share.pieces)
+        self._slices.deliver(micro_batch, from_step=0)
+        self._losses = BatchLosses(ranks.device, self._slices.pieces)
         self._stream = Stream(derive_seed(trial.seed, "dropout", ranks.rank), ranks.device)
 
         self.step = 0
@@ -128,7 +128,7 @@ class Trainer:
         self._stage = stage
         for norm in self._norms:
             norm.defer(ghosts(stage.batch_size, norm.ghost_size))
-        self._share = Share(
+        self._slices = BatchSlices(
             self._split,
             stage=stage,
             until=self._batches.end(stage, self._budget_steps),
@@ -177,7 +177,7 @@ class Trainer:
             norms = torch.stack(torch._foreach_norm(moved))
             metrics["weights/distance"] = float(norms.double().norm())
         self._since = 0
-        self._losses.forget(self._share.pieces)
+        self._losses.forget(self._slices.pieces)
         return metrics
 
     @contextmanager
@@ -200,13 +200,13 @@ class Trainer:
 
     def close(self) -> None:
         """Ends the processes that fetch batches ahead."""
-        self._share.close()
+        self._slices.close()
 
     @property
     def micro_batch(self) -> int | None:
         """Largest number of examples that are put through the model at once; None: a rank's whole
         slice."""
-        return self._share.micro_batch
+        return self._slices.micro_batch
 
     def state(self) -> dict[str, Any]:
         """Returns everything that the next steps depend on, and nothing else. All ranks must call
@@ -244,8 +244,8 @@ class Trainer:
         # If a stage begins at this step, its first step enters it; until then the last one holds.
         self._enter(self._batches.stage(max(self.step - 1, 0)))
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
-        self._share.deliver(min(sizes, default=None), from_step=self.step)
-        self._losses.forget(self._share.pieces)
+        self._slices.deliver(min(sizes, default=None), from_step=self.step)
+        self._losses.forget(self._slices.pieces)
         rank_states = state["ranks"]
         if len(rank_states) == self._ranks.count and state["micro_batch"] == self.micro_batch:
             rank_state = rank_states[self._ranks.rank]
@@ -259,8 +259,8 @@ class Trainer:
             micro_batch = self.micro_batch
             self.close()
             self._enter(stage)
-            self._share.deliver(micro_batch, from_step=step)
-            self._losses.regroup(self._share.pieces)
+            self._slices.deliver(micro_batch, from_step=step)
+            self._losses.regroup(self._slices.pieces)
         if self._factor is not None:
             factor = self._factor(step)
             for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
@@ -325,7 +325,7 @@ class Trainer:
                     self._backward(average=False)
                 found.append([p.grad for p in self.parameters if p.grad is not None])
                 discard(self._norms)
-                self._share.deliver(self.micro_batch, from_step=step)
+                self._slices.deliver(self.micro_batch, from_step=step)
             check_alike(found[0], found[1], self._modifiers.precision)
             self._unproven = False
         finally:
@@ -340,8 +340,8 @@ class Trainer:
         for parameter in self.parameters:
             parameter.grad = None
         losses = []
-        for number in range(self._share.pieces):
-            if average and number == self._share.pieces - 1:
+        for number in range(self._slices.pieces):
+            if average and number == self._slices.pieces - 1:
                 losses.append(self._backward_piece())
             else:
                 with self._ranks.without_averaging(self._wrapped):
@@ -349,7 +349,7 @@ class Trainer:
         return losses
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
-        batch = self.cast(self._share.next())
+        batch = self.cast(self._slices.next())
         losses, weights = with_weights(self.loss(self._wrapped, batch))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
@@ -384,12 +384,12 @@ class Trainer:
 
     def _make_room(self, step: int) -> None:
         """Halves the micro-batch, and prepares to repeat the step that did not fit."""
-        halved = self._share.halved()
+        halved = self._slices.halved()
         if halved is None:
             raise OutOfMemory("out of memory, even with the smallest possible micro-batch")
         self._begin_again(halved, step)
         self._unproven = self._modifiers.compile
-        self._losses.regroup(self._share.pieces)
+        self._losses.regroup(self._slices.pieces)
 
     def _begin_again(self, micro_batch: int | None, step: int) -> None:
         for parameter in self.parameters:
@@ -397,7 +397,7 @@ class Trainer:
         discard(self._norms)
         if self._ranks.device.type == "cuda":
             torch.cuda.empty_cache()
-        self._share.deliver(micro_batch, from_step=step)
+        self._slices.deliver(micro_batch, from_step=step)
 
 
 def losses_of_first(

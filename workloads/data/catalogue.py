@@ -61,8 +61,8 @@ class DataSet:
     def find(self, data_dir: Path | None) -> dict[str, Path] | None:
         """Returns file -> path in the first folder that has all files; None without such a
         folder."""
-        for place in self.places(data_dir):
-            found = {name: _either(place / name) for name in self.files}
+        for folder in self.places(data_dir):
+            found = {name: _either(folder / name) for name in self.files}
             if all(path is not None for path in found.values()):
                 return {name: path for name, path in found.items() if path is not None}
         return None

@@ -59,11 +59,11 @@ class ImageFiles:
 
     @classmethod
     def at(
-        cls, folder: Path, places: Sequence[FileSpan], classes: Sequence[Sequence[int]]
+        cls, folder: Path, spans: Sequence[FileSpan], classes: Sequence[Sequence[int]]
     ) -> ImageFiles:
-        if not places:
+        if not spans:
             raise BadInput(f"{folder} holds no images.", code="empty")
-        files, starts, sizes = zip(*places, strict=True)
+        files, starts, sizes = zip(*spans, strict=True)
         return cls(
             folder,
             np.array([os.fsencode(file) for file in files]),
@@ -105,8 +105,8 @@ class ImageFiles:
                 image = Image.open(io.BytesIO(file.read(size))).convert("RGB")
         # Decoders raise exceptions of any type for a broken file.
         except Exception as error:
-            place = path if size < 0 else f"{path}, at byte {start:,},"
-            raise unreadable(f"The image {place}", error) from None
+            where = path if size < 0 else f"{path}, at byte {start:,},"
+            raise unreadable(f"The image {where}", error) from None
         box = _centre(*image.size) if random is None else _random_part(*image.size, random)
         part = np.array(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
         return part[:, ::-1].copy() if random is not None and random[-1] < 0.5 else part
@@ -157,16 +157,16 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles
         raise BadInput(
             f"{folder} has more than {classes:,} classes: {len(names):,}.", code="too-many"
         )
-    places: list[FileSpan] = []
+    spans: list[FileSpan] = []
     labels: list[tuple[int]] = []
     for number, name in enumerate(names):
         if not (folder / name).is_dir():
             continue
         with os.scandir(folder / name) as entries:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
-        places += [(f"{name}/{file}", 0, -1) for file in files]
+        spans += [(f"{name}/{file}", 0, -1) for file in files]
         labels += [(number,)] * len(files)
-    return ImageFiles.at(folder, places, labels)
+    return ImageFiles.at(folder, spans, labels)
 
 
 def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
@@ -176,32 +176,32 @@ def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
     if shards := sorted(folder.glob("*.tar")):
         return _from_shards(folder, shards, classes, single=False)
     table = folder.with_suffix(".csv")
-    places: list[FileSpan] = []
+    spans: list[FileSpan] = []
     labels = []
     try:
         with table.open(newline="") as file:
             for row in csv.DictReader(file):
                 if None in row or None in row.values() or {"image", "classes"} - {*row}:
                     raise corrupt(table, f"it must have the columns image and classes, not {row}")
-                place = f"{table}, {row['image']}"
-                places.append((row["image"], 0, -1))
-                labels.append(_classes(row["classes"], classes, place, single=False))
+                where = f"{table}, {row['image']}"
+                spans.append((row["image"], 0, -1))
+                labels.append(_classes(row["classes"], classes, where, single=False))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise unreadable(table, error) from None
-    return ImageFiles.at(folder, places, labels)
+    return ImageFiles.at(folder, spans, labels)
 
 
-def _classes(text: str, classes: int, place: str, *, single: bool) -> list[int]:
+def _classes(text: str, classes: int, where: str, *, single: bool) -> list[int]:
     words = text.replace(",", " ").split()
     if any(not re.fullmatch(r"[0-9]{1,9}", word) or int(word) >= classes for word in words):
-        raise wrong_value(f"{place}: classes", f"numbers from 0 to {classes - 1:,}", text)
+        raise wrong_value(f"{where}: classes", f"numbers from 0 to {classes - 1:,}", text)
     if single and len(words) != 1:
-        raise wrong_value(f"{place}", "one class", text)
+        raise wrong_value(f"{where}", "one class", text)
     return [int(word) for word in words]
 
 
 def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: bool) -> ImageFiles:
-    places: list[FileSpan] = []
+    spans: list[FileSpan] = []
     labels = []
     for shard in shards:
         images: dict[str, FileSpan] = {}
@@ -217,9 +217,9 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
                     images[key] = (shard.name, start, size)
         if unpaired := sorted({*images} ^ {*texts}):
             raise corrupt(shard, f"{unpaired[0]} must have an image and a .cls, but has one")
-        places += images.values()
+        spans += images.values()
         labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
-    return ImageFiles.at(folder, places, labels)
+    return ImageFiles.at(folder, spans, labels)
 
 
 def _members(path: Path, file: BinaryIO) -> Iterator[tuple[str, int, int]]:

@@ -68,21 +68,21 @@ def _strings(stream: bytes) -> Iterator[str]:
     """Yields the strings of a vector of strings in R's serialisation format, version 3,
     big-endian."""
     magic, version, _, _, name = struct.unpack_from(">2s4i", stream)
-    place = 18 + name  # the header ends with the name of R's native encoding
+    position = 18 + name  # the header ends with the name of R's native encoding
     if magic != b"X\n" or version != 3 or name < 0:
         raise ValueError(f"{stream[:6]!r} is no beginning of an R object")
-    kind, count = struct.unpack_from(">ii", stream, place)
+    kind, count = struct.unpack_from(">ii", stream, position)
     if kind != STRINGS:
         raise ValueError(f"an R object of type {kind} is no vector of strings")
-    place += 8
+    position += 8
     for _ in range(count):
-        kind, length = struct.unpack_from(">Bi", stream, place + 3)
-        start, place = place + 8, place + 8 + length
-        if kind != STRING or not start <= place <= len(stream):
+        kind, length = struct.unpack_from(">Bi", stream, position + 3)
+        start, position = position + 8, position + 8 + length
+        if kind != STRING or not start <= position <= len(stream):
             raise ValueError(f"a string of {length} bytes is of type {kind}")
-        yield stream[start:place].decode("utf-8")
-    if place != len(stream):
-        raise ValueError(f"{len(stream) - place} bytes are left over")
+        yield stream[start:position].decode("utf-8")
+    if position != len(stream):
+        raise ValueError(f"{len(stream) - position} bytes are left over")
 
 
 def read_bytes(path: Path) -> NDArray[np.uint8]:

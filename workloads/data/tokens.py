@@ -100,8 +100,8 @@ def _sample(paths: Sequence[Path]) -> list[str]:
     for count, line in enumerate(_lines(paths)):
         if count < SAMPLE:
             sample.append(line)
-        elif (place := rng.integers(count + 1)) < SAMPLE:
-            sample[place] = line
+        elif (position := rng.integers(count + 1)) < SAMPLE:
+            sample[position] = line
     return sample
 
 

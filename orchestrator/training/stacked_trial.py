@@ -1,4 +1,4 @@
-"""Tenants: the trials in the slots of a stack, without their tensors."""
+"""The trials in the slots of a stack, without their tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.training.settings import Sorted
 
 
 @dataclass
-class Tenant:
+class StackedTrial:
     """A trial in a slot of a stack."""
 
     trial: Trial
@@ -63,14 +63,16 @@ class Tenant:
         return float(1 - decay**self.averaged)
 
 
-def make_tenant(trial: Trial, settings: Sorted, model: nn.Module, size: int | None) -> Tenant:
-    """Returns the tenant of `trial` before its first step. `model` is the model of a trial that
+def make_stacked(
+    trial: Trial, settings: Sorted, model: nn.Module, size: int | None
+) -> StackedTrial:
+    """Returns `trial` before its first step in a stack. `model` is the model of a trial that
     trains alone, and `size` the number of training examples."""
     study = trial.study
     optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     given = {name: float(v) for name, v in settings.optimizer.items() if is_number(v)}
-    return Tenant(
+    return StackedTrial(
         trial=trial,
         settings=settings,
         params={**OPTIMIZERS[plain(study.optimizer)].defaults, **given},
@@ -103,22 +105,22 @@ class SlotNumbers:
     def __init__(
         self,
         rule: Rule,
-        tenants: Sequence[Tenant | None],
+        in_slots: Sequence[StackedTrial | None],
         like: Tensor,
         of_loss: Sequence[str],
         ahead: Ahead,
     ) -> None:
         """`ahead` makes the numbers that `moving_of` the rule returns."""
-        first = next(tenant for tenant in tenants if tenant is not None)
-        self._rule, self._like, self._ahead, self._slots = rule, like, ahead, tenants
-        self._tenants = [tenant or first for tenant in tenants]
-        self._constants = numbers_of([rule.constants(t.params) for t in self._tenants], like)
+        first = next(stacked for stacked in in_slots if stacked is not None)
+        self._rule, self._like, self._ahead, self._slots = rule, like, ahead, in_slots
+        self._in_slots = [stacked or first for stacked in in_slots]
+        self._constants = numbers_of([rule.constants(t.params) for t in self._in_slots], like)
         self.loss = {
-            name: like.new_tensor([float(t.settings.loss[name]) for t in self._tenants])
+            name: like.new_tensor([float(t.settings.loss[name]) for t in self._in_slots])
             for name in of_loss
         }
         """Metaparameters of the loss, each a tensor [slots]."""
-        self.modifiers = numbers_of([_of_modifiers(tenant) for tenant in self._tenants], like)
+        self.modifiers = numbers_of([_of_modifiers(stacked) for stacked in self._in_slots], like)
         """`gradient_clip`, and the `share` of each step in averages of weights, each a tensor
         [slots, 1]."""
         self._names = [*rule.moving(first.params, first.params["learning_rate"], 1)]
@@ -136,18 +138,18 @@ class SlotNumbers:
         """Returns the numbers that are the same in every step; None if a slot has a schedule or the
         rule depends on the number of steps."""
         first, second = (
-            [self._rule.moving(t.params, t.params["learning_rate"], step) for t in self._tenants]
+            [self._rule.moving(t.params, t.params["learning_rate"], step) for t in self._in_slots]
             for step in (1, 2)
         )
-        if first != second or any(tenant.factor is not None for tenant in self._tenants):
+        if first != second or any(stacked.factor is not None for stacked in self._in_slots):
             return None
         return {**self._constants, **numbers_of(first, self._like)}
 
 
-def moving_of(rule: Rule, tenant: Tenant, steps: range) -> list[Tensor]:
+def moving_of(rule: Rule, stacked: StackedTrial, steps: range) -> list[Tensor]:
     """Returns the numbers of the rule that change from step to step as a table (steps, names)."""
-    rates = np.array([tenant.rate(step) for step in steps])
-    moving = rule.moving(tenant.params, rates, np.arange(steps.start, steps.stop) + 1)
+    rates = np.array([stacked.rate(step) for step in steps])
+    moving = rule.moving(stacked.params, rates, np.arange(steps.start, steps.stop) + 1)
     return [torch.from_numpy(np.stack([*moving.values()], axis=1))]
 
 
@@ -156,49 +158,49 @@ class Ahead:
     the few steps up to the next measurement would take longer than these steps."""
 
     def __init__(
-        self, make: Callable[[Tenant, range], Sequence[Tensor]], slots: int, at_once: int
+        self, make: Callable[[StackedTrial, range], Sequence[Tensor]], slots: int, at_once: int
     ) -> None:
-        """`make` returns tables of a tenant for a range of at most `at_once` steps."""
+        """`make` returns tables of a trial for a range of at most `at_once` steps."""
         self._make, self._at_once = make, at_once
-        self._held: list[tuple[Tenant | None, int]] = [(None, 0)] * slots
-        """The tenant for which each slot holds rows, and the step of the first of them."""
+        self._held: list[tuple[StackedTrial | None, int]] = [(None, 0)] * slots
+        """The trial for which each slot holds rows, and the step of the first of them."""
         self._tables: list[Tensor] = []
         """[slots * steps, ...]"""
 
-    def rows(self, tenants: Sequence[Tenant | None], count: int) -> list[Tensor]:
+    def rows(self, in_slots: Sequence[StackedTrial | None], count: int) -> list[Tensor]:
         """Returns the rows of the next steps, at most `at_once`, of each slot: (count, slots, ...).
         Empty slots get those of another slot."""
-        places = []
-        for slot, tenant in enumerate(tenants):
-            if tenant is None:
-                places.append(-1)
+        rows = []
+        for slot, stacked in enumerate(in_slots):
+            if stacked is None:
+                rows.append(-1)
                 continue
             held, first = self._held[slot]
-            if held is not tenant or not 0 <= tenant.step - first <= self._at_once - count:
-                self._fill(slot, tenant, count)
-            places.append(slot * self._at_once + tenant.step - self._held[slot][1])
-        known = max(places)
-        steps = torch.tensor([known if place < 0 else place for place in places])
+            if held is not stacked or not 0 <= stacked.step - first <= self._at_once - count:
+                self._fill(slot, stacked, count)
+            rows.append(slot * self._at_once + stacked.step - self._held[slot][1])
+        known = max(rows)
+        steps = torch.tensor([known if row < 0 else row for row in rows])
         steps = steps + torch.arange(count)[:, None]
         return [
             table.index_select(0, steps.flatten()).view(*steps.shape, *table.shape[1:])
             for table in self._tables
         ]
 
-    def _fill(self, slot: int, tenant: Tenant, count: int) -> None:
-        last = max(tenant.trial.study.budget_steps, tenant.step + count)
-        steps = range(tenant.step, min(tenant.step + self._at_once, last))
-        made = self._make(tenant, steps)
+    def _fill(self, slot: int, stacked: StackedTrial, count: int) -> None:
+        last = max(stacked.trial.study.budget_steps, stacked.step + count)
+        steps = range(stacked.step, min(stacked.step + self._at_once, last))
+        made = self._make(stacked, steps)
         if not self._tables:
             rows = len(self._held) * self._at_once
             self._tables = [part.new_zeros(rows, *part.shape[1:]) for part in made]
         for table, part in zip(self._tables, made, strict=True):
             table[slot * self._at_once :][: len(steps)] = part
-        self._held[slot] = tenant, tenant.step
+        self._held[slot] = stacked, stacked.step
 
 
-def _of_modifiers(tenant: Tenant) -> dict[str, float]:
-    modifiers, numbers = tenant.settings.modifiers, dict[str, float]()
+def _of_modifiers(stacked: StackedTrial) -> dict[str, float]:
+    modifiers, numbers = stacked.settings.modifiers, dict[str, float]()
     if modifiers.gradient_clip is not None:
         numbers["gradient_clip"] = modifiers.gradient_clip
     if modifiers.ema_decay is not None:

@@ -49,14 +49,14 @@ IN_PLACE = {
 }
 
 
-def ask_for_alike() -> None:
+def ask_for_same_bits() -> None:
     """Asks Intel's MKL for matrix products whose bits don't depend on the position of a matrix in a
     batch of matrices. MKL reads this setting once per process, when it computes for the first
     time."""
     os.environ.setdefault("MKL_CBWR", "AUTO")
 
 
-def products_are_alike(device: torch.device) -> bool:
+def products_have_same_bits(device: torch.device) -> bool:
     """Tells whether this process computes products of equal matrices with equal bits, at every
     position in a batch of matrices, and in batches of two and of more matrices."""
     for rows, inner, columns in product((1, 2, 7, 33), (10, 23, 64), (10, 11, 70)):

@@ -52,7 +52,7 @@ def rehearse(
                     raise wrong_value("Weights of a loss", rule, weights.tolist())
             _check_shape(workload, "loss", losses, size)
             for name, values in workload.metrics(trainer.model, batch).items():
-                _check_shape(workload, f"metric {name!r}", values, size, more=True)
+                _check_shape(workload, f"metric {name!r}", values, size, longer=True)
             if count > 1:
                 _check_gradients(workload, trainer, batch)
         (measured,) = engine.evaluated([0], test=False)
@@ -85,12 +85,12 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
 
 
 def _check_shape(
-    workload: Workload, name: str, value: object, size: int, *, more: bool = False
+    workload: Workload, name: str, value: object, size: int, *, longer: bool = False
 ) -> None:
-    """Refuses losses and metrics that are not per example. With `more`, further dimensions may
+    """Refuses losses and metrics that are not per example. With `longer`, further dimensions may
     follow."""
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-    if (shape[:1] if more else shape) != (size,):
+    if (shape[:1] if longer else shape) != (size,):
         raise BadInput(
             f"The {name} of {type(workload).__name__} must have one value per example, of "
             f"shape ({size},) for a batch of {size}, but is {shape}.",
