@@ -54,14 +54,14 @@ def _measured(step: float) -> int:
     return round(1.02 ** np.ceil(np.log(step) / np.log(1.02)))
 
 
-def compared(a: list[FrontierRow], b: list[FrontierRow], alike: bool = False) -> Agreement:
+def compared(a: list[FrontierRow], b: list[FrontierRow], identical: bool = False) -> Agreement:
     budgets = {row.key: 10**6 for row in (*a, *b)}
     answers = (Answers(rows=rows, budgets=budgets) for rows in (a, b))
-    return agreement_of(*answers, {row.key: alike for row in a})
+    return agreement_of(*answers, {row.key: identical for row in a})
 
 
 def test_equal_rows_are_the_same_if_all_measurements_are() -> None:
-    found = compared(curve(), curve(), alike=True)
+    found = compared(curve(), curve(), identical=True)
     assert found.verdict == "same"
     assert {pair.verdict for pair in (*found.studies, *found.curves)} == {"same"}
     assert agreement_in_words(found) == "The frontiers are the same, byte for byte."

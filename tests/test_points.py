@@ -179,7 +179,7 @@ def test_a_study_that_has_not_finished_is_not_yet_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "over", "finished"),
+    ("statuses", "settled", "finished"),
     [
         (["exhausted"] * 2, False, False),
         (["exhausted"] * 3, False, True),
@@ -193,7 +193,7 @@ def test_a_study_that_has_not_finished_is_not_yet_there() -> None:
     ],
 )
 def test_whether_a_study_has_finished_is_told_by_its_files(
-    statuses: list[Status], over: bool, finished: bool, tmp_path: Path
+    statuses: list[Status], settled: bool, finished: bool, tmp_path: Path
 ) -> None:
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
@@ -202,7 +202,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     run.create({"name": "x"}, [study], {})
     for index, status in enumerate(statuses):
         run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
-    run.put_together(study.key, finished=finished)
+    run.put_together(study.key, finished=settled)
     (row,) = frontier_of(run)
     assert row.finished == finished
     # The same study with more to train, and with one that was written since.
@@ -211,7 +211,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     (grown,) = frontier_of(run)
     assert not grown.finished
     (first,) = frontier_of(run, first=1)
-    assert first.finished == ("paused" not in statuses or over)
+    assert first.finished == ("paused" not in statuses or settled)
 
 
 def test_a_point_that_warmed_up_for_most_of_its_steps_is_told() -> None:

@@ -11,7 +11,7 @@ from orchestrator.planning import studies
 from orchestrator.planning.parts import Part
 from orchestrator.planning.sweep import Recipe, Sweep
 from orchestrator.planning.sweep_file import load_sweep, validated
-from orchestrator.records import Role, SearchPlan, Study, differences, settings_of, told
+from orchestrator.records import Role, SearchPlan, Study, differences, settings_of, shown_pair
 
 EXAMPLES: dict[str, Any] = {
     "workloads": ["digits/cnn"],
@@ -86,7 +86,7 @@ def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[
     one, other = (
         studies.plan(load_sweep(sweep_file(), given)).studies[0] for given in ([], changes)
     )
-    assert [(key, role, *told(*both)) for key, role, *both in differences(one, other)] == [
+    assert [(key, role, *shown_pair(*both)) for key, role, *both in differences(one, other)] == [
         ("goals", Role.END, "val/error < 0.5", "val/error < 0.4"),
         ("search.algorithm", Role.SEARCH, "halton", "sobol"),
         ("stop.at_goal", Role.COURSE, True, False),
