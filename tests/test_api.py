@@ -262,7 +262,7 @@ def test_the_page_about_it_says_what_is(tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(code)
     done = warm.run(["page.py"], tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "4 studies, 28 trials" in done.stdout
+    assert "4 studies, 28 trainings" in done.stdout
     assert float(done.stdout.splitlines()[-1]) < 0.1
 
 

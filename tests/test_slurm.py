@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,8 +102,11 @@ class Slurm:
         """Whether a process of this Slurm is left that watches over a step of the job."""
         command = ["pgrep", "--full", rf"^slurmstepd: \[{job}\."]
         found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-        told = (Path(f"/proc/{process}/environ") for process in found)
-        return any(str(self.folder).encode() in each.read_bytes() for each in told if each.exists())
+        for process in found:
+            with suppress(OSError):  # it has ended
+                if str(self.folder).encode() in Path(f"/proc/{process}/environ").read_bytes():
+                    return True
+        return False
 
     def runs_again(self, job: str) -> bool:
         """Starts a job that is back in the queue, as Slurm does after two minutes."""
