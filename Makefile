@@ -28,7 +28,7 @@ sweep: setup  ## run the quickstart: 2,400 trainings and a report
 test: setup  ## run the tests, except the slow ones and those of clusters
 	$(PYTEST) --dist loadfile --no-loadscope-reorder
 
-test-fast: setup  ## run the quick tests only, in less than a minute
+test-fast: setup  ## run the quick tests only, in a few minutes
 	$(PYTEST) --dist worksteal -m "not slow and not cluster and not dear"
 
 test-slow: setup  ## run the slow tests: kills, browsers, storage, installation, whole sweeps
