@@ -32,8 +32,8 @@ def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[N
     command = ["nice", "-n19", sys.executable, "-P", "-m", "orchestrator.cli.live", *where]
 
     def write(ended: threading.Event) -> None:
-        # Training has priority, also over Ray's niceness of 15 for workers. An error here is
-        # reported when the sweep writes its report.
+        # Ray gives the processes that train a niceness of 15, and this one gives way to them. An
+        # error here is reported when the sweep writes its report.
         began = time.monotonic()
         with subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

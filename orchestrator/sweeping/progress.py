@@ -145,9 +145,9 @@ class Progress:
     def seconds_left(self) -> float:
         """Estimated seconds left; NaN before anything is known. Most trials are not trained for
         their whole budgets, and many are paused on the way. Finished studies show which share of
-        their budgets all trials of a study take together. What trials have done that still train is
-        not known, so all is estimated at the last end of one, and the time since then is counted
-        down."""
+        their budgets all trials of a study take together. How far running
+        trials have come is not known. So the estimate is made whenever a trial ends, and counted
+        down from then on."""
         studies = self.studies.values()
         if not any(study.steps for study in studies):
             return math.nan
