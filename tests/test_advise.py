@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, refused, train_all
+from conftest import TINY, ended, refused, train_all
 from test_growth import SweepFile, made
 from typer.testing import CliRunner
 
@@ -26,8 +26,6 @@ from orchestrator.planning.sweep_file import load_sweep, overridden, validated
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
-    Measurement,
-    Outcome,
     Study,
     StudyKey,
     Trial,
@@ -203,21 +201,14 @@ def test_batch_sizes_are_added_to_lists_and_ladders(sweep_file: SweepFile) -> No
 # --- the command
 
 
-def ended(study: Study, index: int, repeat: int, chance: np.random.Generator) -> FinishedTrial:
+def by_law(study: Study, index: int, repeat: int, chance: np.random.Generator) -> FinishedTrial:
     """A training whose steps follow a law with B_crit 32, instead of one that took time."""
     law = 100 * (1 + 32 / study.batch_size) * 2 ** (0.1 * chance.standard_normal() + 0.1 * index)
     steps = round(law)
-    errors = {steps - 2: 0.9, steps: 0.1}
-    return FinishedTrial(
-        trial=Trial(
-            study=study, index=index, seed=index, params={"learning_rate": 0.1}, repeat=repeat
-        ),
-        outcome=Outcome(status="reached", steps=steps, seconds=0.001 * steps),
-        measurements=tuple(
-            Measurement(step=step, seconds=0.001 * step, metrics={"val/error": error})
-            for step, error in errors.items()
-        ),
+    trial = Trial(
+        study=study, index=index, seed=index, params={"learning_rate": 0.1}, repeat=repeat
     )
+    return ended(trial, "reached", {steps - 2: 0.9, steps: 0.1}, seconds=0.001 * steps)
 
 
 @pytest.fixture(scope="module")
@@ -232,11 +223,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     run, planned = made(folder / "run", folder / "sweep.yaml")
     for study in planned.studies:
         for index in range(study.trials):
-            run.write(ended(study, index, 0, chance))
+            run.write(by_law(study, index, 0, chance))
         (row,) = (row for row in frontier_of(run) if row.key == study.key)
         assert row.trial is not None
         for repeat in range(1, study.repeats + 1):
-            run.write(ended(study, row.trial, repeat, chance))
+            run.write(by_law(study, row.trial, repeat, chance))
     return run
 
 

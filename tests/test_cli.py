@@ -35,22 +35,6 @@ def test_a_trial_by_hand(ranks: int) -> None:
     assert answer["measurements"][-1].keys() >= {"step", "val/error", "val/loss", "batch/loss"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ("trial digits/mlp --optimizer sdg --batch-size 8", ("unknown-name", "'sdg'", "'sgd'")),
-        ("trial digits/mlp --optimizer sgd --batch-size 1401", ("batch-too-large", 1401, 1400)),
-        (
-            "trial digits/mlp --optimizer sgd --batch-size 8 --set lr=1",
-            ("other-name", "'learning_rate'", "'lr'"),
-        ),
-    ],
-)
-def test_mistakes_are_told_in_one_message(arguments: str, said: Any) -> None:
-    with refused(*said):
-        CliRunner().invoke(app, arguments.split(), catch_exceptions=False)
-
-
 def test_mistakes_of_usage_do_so_too() -> None:
     for arguments, name in (("swep", "'sweep'"), ("trial w --batch-size 0", "--batch-size")):
         result = CliRunner().invoke(app, arguments.split())

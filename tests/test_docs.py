@@ -299,10 +299,6 @@ def test_training_code_is_brought_with_few_lines(example: str, tmp_path: Path) -
     assert "not reached" not in said
 
 
-def test_four_kinds_of_training_are_brought() -> None:
-    assert len(EXAMPLES) == 4
-
-
 @pytest.mark.dear
 def test_other_readers_and_our_own_calls_find_the_same(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, orchestrate, refused
+from conftest import refused
 
 from orchestrator.cli import runs
 from orchestrator.files.places import Place
@@ -169,15 +169,6 @@ def test_another_user_names_no_process_to_stop(shared: Path) -> None:
                 RunFiles(shared).writer()
             other.kill()
     assert RunFiles(shared).writer() is None
-
-
-@pytest.mark.slow
-def test_a_command_says_it_in_one_line(shared: Path) -> None:
-    (shared / "sweep.yaml").write_text("name: x")
-    (shared / ".lock").symlink_to("/etc/hostname")
-    result = orchestrate("stop", shared)
-    assert_refused(result, "unsafe-lock", shared, "link")
-    assert result.stderr.count("\n") == 1
 
 
 def test_a_sweep_of_a_machine_that_does_not_answer_is_not_waited_for(

@@ -3,12 +3,11 @@
 from pathlib import Path
 
 import pytest
-from conftest import first_trials, train_all
+from conftest import ended, first_trials, train_all
 from test_faults import made
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.records import FinishedTrial, Outcome
 
 pytestmark = pytest.mark.dear
 
@@ -18,8 +17,7 @@ def test_every_command_reads_it(merged: bool, tmp_path: Path) -> None:
     """All trials of the first study failed at once."""
     run, planned = made(tmp_path / "run")
     for trial in first_trials(planned.studies[0], planned.sweep.seed):
-        outcome = Outcome(status="failed", steps=0, seconds=0.0, error="no")
-        run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=()))
+        run.write(ended(trial, "failed", error="no"))
     if merged:
         for study in planned.studies:
             run.put_together(study.key, finished=True)

@@ -113,38 +113,6 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     assert {key.batch_size for key, _ in RunFiles.open(run).timed()} == {64, 256}
 
 
-@pytest.mark.slow
-def test_searches_take_the_course_that_they_take_one_trial_after_another(
-    sweep_file: SweepFile, tmp_path: Path
-) -> None:
-    """One search learns from results, the other widens its range; both have repeats and grow
-    afterwards."""
-    narrow = {"learning_rate": {"low": 0.003, "high": 0.03, "scale": "log"}}
-    learning = {"algorithm": "tpe", "generation": 4}
-    run = tmp_path / "run"
-    for trials in (8, 12):
-        file = sweep_file(
-            goals=["val/error < 0.3"], budget={"steps": 200}, batch_sizes=[64], repeats=2,
-            seed=6,
-            recipes=[
-                {"name": "learns", "optimizer": "momentum",
-                 "search": {**learning, "trials": trials}},
-                {"name": "widens", "optimizer": "sgd", "space": narrow,
-                 "search": {"extend": True, "trials": 8}},
-            ],
-        )  # fmt: skip
-        command("sweep", str(file), "--no-ray", "--out", str(run))
-    alone = ("--set", "resources.stack=1")
-    command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"), *alone)
-    truth = tmp_path / "truth/frontier.csv"
-    assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
-    files = RunFiles(run)
-    widths = {key.recipe: files.trials(key)["width"].to_pylist() for key in files.widths()}
-    assert len(widths["learns"]) == 12
-    assert len(widths["widens"]) > 8
-    assert max(widths["learns"] + widths["widens"]) > 1
-
-
 LOOKING = """
 from orchestrator.workloads.digits import DigitsMLP
 

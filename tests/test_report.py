@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Look, visits
-from conftest import assert_refused, make_trial, orchestrate, refused, train_all, wait_for
+from conftest import assert_refused, ended, make_trial, orchestrate, refused, train_all, wait_for
 from plotly.subplots import make_subplots
 from test_frontier import write_run
 
@@ -22,7 +22,7 @@ from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Range, Status, Trial
+from orchestrator.records import Goal, Range, Status, Trial
 from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
@@ -469,17 +469,6 @@ def test_what_is_asked_of_a_report_is_checked(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_figures_as_files(tmp_path: Path) -> None:
-    write_run(tmp_path / "run", [("reached", [0.1])], "val/error < 0.2", imported=True)
-    done = orchestrate("report", tmp_path / "run", "--images", tmp_path / "png", "--format", "png")
-    assert done.returncode == 0, done.stderr
-    files = sorted((tmp_path / "png").iterdir())
-    assert files[0].name == "001-steps-to-goal-against-batch-size.png"
-    assert all(file.read_bytes().startswith(b"\x89PNG") for file in files)
-
-
-@pytest.mark.slow
 def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,8 +496,7 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     for index, params in enumerate([{"rate": 0.1}, {"rate": 0.2}, {"rate": 0.1, "decay": 0.1}]):
         tables = outcomes(run, GOAL, [study])
         assert tried_of([study], tables) is None
-        trial = replace(make_trial(index=index), study=study, params=params)
-        run.write(FinishedTrial(trial=trial, outcome=Outcome(status="failed", steps=0, seconds=0)))
+        run.write(ended(replace(make_trial(index=index), study=study, params=params), "failed"))
     found = tried_of([study], outcomes(run, GOAL, [study]))
     assert found is not None
     assert found.sizes == [study.batch_size]
@@ -543,17 +531,13 @@ def write_large_run(path: Path, recipes: int, trials: int) -> RunFiles:
     studies = [replace(plain, recipe=f"recipe-{number}") for number in range(recipes)]
     run = RunFiles(path)
     for number, study in enumerate(studies):
-        finished = [
-            FinishedTrial(
-                trial=Trial(study=study, index=index, seed=0, params={
-                    "learning_rate": 0.01 * (1 + index), "momentum": 0.5}),
-                outcome=Outcome(status="reached", steps=steps, seconds=1.0),
-                measurements=(Measurement(step=steps, seconds=1.0, metrics={"val/error": 0.1}),),
-                started=float(number * trials + index), where="machine:1",
-            )
-            for index in range(trials)
-            for steps in [2 + recipes * trials - number * trials - index]
-        ]  # fmt: skip
+        finished = []
+        for index in range(trials):
+            params = {"learning_rate": 0.01 * (1 + index), "momentum": 0.5}
+            trial = Trial(study=study, index=index, seed=0, params=params)
+            before = number * trials + index
+            one = ended(trial, "reached", {2 + recipes * trials - before: 0.1})
+            finished.append(replace(one, started=float(before), where="machine:1"))
         run.write_study(study.key, *tables_of(finished))
     stop = {"at_goal": True, "dominated": None}
     run.create({"name": "large", "seed": 0, "stop": stop}, studies, {})

@@ -189,14 +189,6 @@ def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, said: Any) ->
 
 
 @pytest.mark.dear
-def test_the_command_exits_with_2_before_ray_starts(sweep_file: SweepFile, tmp_path: Path) -> None:
-    result = orchestrate("sweep", sweep_file(recipes=["sdg"]), "--out", tmp_path / "run")
-    assert_refused(result, "unknown-name", "recipe 'sdg'")
-    assert result.stderr.startswith("error[")
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.dear
 def test_a_run_folder_that_cannot_be_written_is_refused(sweep_file: SweepFile) -> None:
     result = orchestrate("sweep", sweep_file(), "--out", "/proc/no/run")
     assert_refused(result, "unwritable", "/proc/no/run")

@@ -2,8 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +11,6 @@ from stacking import variants
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Trial
-from orchestrator.search import PackRace, Proposal
-from orchestrator.search.race import no_bounds
 from orchestrator.training import Checkpoint, Ranks, loop
 from orchestrator.training.entry import Task
 from orchestrator.training.loop import train_all
@@ -93,36 +89,3 @@ def test_an_interrupted_stack_goes_on_with_the_same_bits(
     assert {i: o.steps for i, o in again.items()} == {i: o.steps for i, o in outcomes.items()}
     assert all(outcome.resumed_steps > 5 for outcome in again.values())
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("width", [2, 4])
-def test_slots_race_each_other(width: int) -> None:
-    """Once a trial has reached the goal, the other trials end at their next measurement."""
-    trials = [
-        replace(trial, study=replace(trial.study, budget_steps=400))
-        for trial in study_of(4, goals=["val/error < 0.15"], params={"learning_rate": 0.5})
-    ]
-    race = PackRace(trials[0].study)
-    tasks = [
-        Task(
-            trial=trial,
-            ending=partial(
-                race.ending_or_held,
-                Proposal(trial=trial, bounds=no_bounds(trial.study), limit=None),
-            ),
-        )
-        for trial in trials
-    ]
-    outcomes: dict[int, Outcome] = {}
-    for trial, event in train_all(Stack(trials[0], Ranks(), width), tasks):
-        if isinstance(event, FinishedTrial):
-            outcomes[trial.index] = event.outcome
-            race.record(event)
-    reached = [outcome.steps for outcome in outcomes.values() if outcome.status == "reached"]
-    assert reached
-    assert all(
-        outcome.steps <= min(reached)
-        for outcome in outcomes.values()
-        if outcome.status == "dominated"
-    )
-    assert {outcome.status for outcome in outcomes.values()} == {"reached", "dominated"}
