@@ -159,11 +159,6 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
     assert [*add_smaller(run, [known()], STUDIES)] == []
 
 
-def test_a_curve_that_is_known_needs_nothing() -> None:
-    assert next_steps([], STUDIES, TAKEN, fixed=False) == []
-    assert len(steps_for(known(seeds=0.02, few=0.02))) <= 3
-
-
 # --- the changes that take a step
 
 
@@ -176,13 +171,9 @@ def test_changes_add_to_what_the_sweep_has(sweep_file: SweepFile) -> None:
     sweep = changed(sweep, with_more_of(sweep, "trials", {64: 6}, ["digits/mlp"], ["sgd"]))
     sweep = changed(sweep, with_more_of(sweep, "repeats", {64: 8}, ["digits/mlp"], ["sgd"]))
     change = with_more_of(sweep, "trials", {64: 12, 256: 6}, ["digits/mlp"], ["sgd"])
-    assert change == (
-        "more=[{recipes: [sgd], batch_sizes: [64], repeats: 8}, "
-        "{recipes: [sgd], batch_sizes: [64], trials: 12}, "
-        "{recipes: [sgd], batch_sizes: [256], trials: 6}]"
-    )
     sweep = changed(sweep, change)
-    assert numbers(plan(sweep))["sgd", 256] == (6, 2)
+    of_sgd = [numbers(plan(sweep))["sgd", size] for size in (64, 256)]
+    assert of_sgd == [(12, 8), (6, 2)]
     both = ["sgd", "momentum"]
     change = with_more_of(sweep, "repeats", {64: 9, 256: 9}, ["digits/mlp"], both)
     sweep = changed(sweep, change)

@@ -147,7 +147,7 @@ def test_ranks_and_micro_batches_change_nothing(train_on_pair: Callable[..., Any
 def test_interrupted_at_a_change_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
     trial = trial_of(GROWING, models.MLP, dropout=0.2, gradient_clip=1.0)
     whole, _ = run_trial(trial)
-    resumed, outcome = killed_at(trial, tmp_path / "trial.pt", iter((at, 60)))
+    resumed, outcome = killed_at(trial, tmp_path / "trial.pt", iter((at,)))
     assert outcome.resumed_steps == at
     assert [m.metrics for m in resumed] == [m.metrics for m in whole]
 

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.search import known_spaces
-from orchestrator.training import GENERAL
 
 pytestmark = pytest.mark.dear
 
@@ -65,23 +64,6 @@ def train_by_hand(optimizer: str, *settings: str) -> dict[str, Any]:
 def test_every_optimizer_by_hand(optimizer: str) -> None:
     losses = [m["val/loss"] for m in train_by_hand(optimizer)["measurements"]]
     assert losses[-1] < losses[0]
-
-
-def test_every_setting_that_spaces_lists_can_be_given() -> None:
-    """Those of the schedule and of layer-wise rates have tests of their own above and elsewhere."""
-    answer = train_by_hand(
-        "sgd", "label_smoothing=0.1", "smoothing_over=others", "noise_labels=0.01",
-        "gradient_clip=1", "noise_activations=0.01", "noise_weights=0.001",
-        "noise_gradients=0.001", "ema_decay=0.9", "precision=bfloat16",
-        "layerwise_ratio=gradient", "layerwise_trust=0.02", "layerwise_bound=10",
-    )  # fmt: skip
-    assert "val/ema_top5_error" in answer["measurements"][-1]
-    listed = CliRunner().invoke(app, ["spaces"]).stdout
-    helped = CliRunner().invoke(app, ["trial", "--help"]).stdout
-    of_loss = ["label_smoothing", "smoothing_over", "noise_labels"]
-    assert all(name in listed for name in {*GENERAL, *answer["params"]} - set(of_loss))
-    assert "orchestrate spaces" in helped
-    assert all(name in CliRunner().invoke(app, ["workloads"]).stdout for name in of_loss)
 
 
 @pytest.mark.parametrize(

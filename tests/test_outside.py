@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -277,25 +278,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     ]  # fmt: skip
 
 
+def rows_of(trainings: list[dict[str, Any]]) -> Iterator[Row]:
+    for one in trainings:
+        settings = {name: value for name, value in one.items() if name != "measured"}
+        yield from (settings | measured for measured in one["measured"])
+
+
 def as_table(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
-    return write(folder / "a.csv", (
-        {name: value for name, value in one.items() if name != "measured"} | measured
-        for one in trainings for measured in one["measured"]
-    ))  # fmt: skip
+    return write(folder / "a.csv", rows_of(trainings))
 
 
 def as_parquet(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
-    with as_table(run, trainings, folder).open() as file:
-        rows = [{k: _read(v) for k, v in row.items()} for row in csv.DictReader(file)]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    pd.DataFrame(rows_of(trainings)).to_parquet(folder / "a.parquet")
     return folder / "a.parquet"
-
-
-def _read(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text or None
 
 
 def as_histories(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:

@@ -64,13 +64,6 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
         ({}, Resources(examples_per_device=32, max_devices=2), 1, "take 2 ranks each"),
         ({"recipes": ["lion"], "search": {"trials": 5}}, Resources(stack=4), 1, "not one of ours"),
         (
-            {
-                "workloads": [models.name(models.MLP)], "goals": None,
-                "recipes": [{"name": "sgd", "space": {"dropout": {"low": 0, "high": 0.5}}}],
-            },
-            Resources(), 1, "'dropout' draws random numbers",
-        ),
-        (
             {"workloads": ["digits/cnn"], "batch_sizes": [1024]},
             Resources(), 1, "keeps a device busy",
         ),

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from conftest import orchestrate
 from driving import (
@@ -180,13 +181,6 @@ def test_it_ends_when_asked_to_while_a_part_of_ray_is_stopped(tmp_path: Path) ->
     assert (run / "report.html").exists()
 
 
-def memory_of_machine(available: bool = False) -> int:
-    """In bytes: all of it, or what is free to be taken."""
-    name = "MemAvailable" if available else "MemTotal"
-    (kilobytes,) = re.findall(rf"{name}:\s*(\d+)", Path("/proc/meminfo").read_text())
-    return 1024 * int(kilobytes)
-
-
 HUNGRY = """
 import ctypes
 from orchestrator.workloads.digits import DigitsMLP
@@ -211,8 +205,8 @@ def test_a_trial_that_takes_all_memory_fails_alone(tmp_path: Path) -> None:
         search={"algorithm": "grid"}, resources={"stack": 1}, faults={"max_failures": 0},
     )  # fmt: skip
     # Above what others on this machine hold by now, and may come to hold.
-    total, free = memory_of_machine(), memory_of_machine(available=True)
-    threshold = f"{1 - (free - 3 * 2**30) / total:.3f}"
+    held = psutil.virtual_memory()
+    threshold = f"{1 - (held.available - 3 * 2**30) / held.total:.3f}"
     memory = {"RAY_memory_usage_threshold": threshold, "RAY_memory_monitor_refresh_ms": "100"}
     run = tmp_path / "run"
     with driving(tmp_path, "sweep", sweep, "--out", run, env={**os.environ, **memory}) as driver:
