@@ -62,19 +62,7 @@ def lock(run: RunFiles) -> str:
         return "locked"
 
 
-def plant_link(at: Path, to: Path) -> None:
-    at.symlink_to(to)
-
-
-def plant_second_name(at: Path, to: Path) -> None:
-    at.hardlink_to(to)
-
-
-def plant_pipe(at: Path, to: Path) -> None:
-    os.mkfifo(at)
-
-
-@pytest.mark.parametrize("plant", [plant_link, plant_second_name, plant_pipe])
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to, lambda at, _: os.mkfifo(at)])
 def test_a_planted_lock_file_is_refused_and_left_alone(
     plant: Callable[[Path, Path], None], shared: Path
 ) -> None:
