@@ -33,19 +33,6 @@ STUDY = make_trial().study
 KEY = STUDY.key
 
 
-def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
-    """A writer that was killed in between."""
-    run = RunFiles(tmp_path)
-    run.write(finished(0, 3.0))
-    run.write(finished(1, 3.0), finished(2, 3.0))
-    max(tmp_path.glob("trials/**/trials-*.parquet")).unlink()
-    next(tmp_path.glob("trials/**/")).joinpath(".trials-1795734249123.parquet.77").write_bytes(b"h")
-    assert set(run.measurements(KEY)["trial"].to_pylist()) == {0}
-    assert run.trials(KEY).num_rows == 1
-    run.put_together(KEY, finished=False)
-    assert {path.name for path in tmp_path.rglob("[!.]*.parquet")} == {"study.parquet"}
-
-
 def test_the_rows_that_make_trials_count_are_written_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
