@@ -117,24 +117,19 @@ class Looking(DigitsMLP):
 """
 
 
-@pytest.mark.parametrize("beyond", [False, True])
 def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
-    beyond: bool, sweep_file: SweepFile, tmp_path: Path
+    sweep_file: SweepFile, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(LOOKING)
-    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 1 if beyond else 0.5}}
+    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 0.5}}
     recipe = {"name": "own", "optimizer": "sgd", "space": space}
     file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
     said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
     run = RunFiles.open(tmp_path / "run")
     (study,) = run.studies()
     assert run.widths() == {study.key: 3}
-    if beyond:
-        assert said.returncode == 1
-        assert "ArithmeticError: a margin beyond a half" in said.stderr
-    else:
-        assert said.returncode in (0, 3), said.stderr
-        assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
+    assert said.returncode in (0, 3), said.stderr
+    assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
 
 
 def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:

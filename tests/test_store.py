@@ -73,15 +73,6 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.loose(KEY) == 2
 
 
-def test_metrics_may_appear_later(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path)
-    run.write(finished(0, 3.0))
-    later = Measurement(step=0, seconds=0.0, metrics={"val/loss": 1.0, "test/loss": 2.0})
-    outcome = Outcome(status="exhausted", steps=0, seconds=0.0)
-    run.write(FinishedTrial(trial=make_trial(index=1), outcome=outcome, measurements=(later,)))
-    assert run.measurements(KEY)["test/loss"].to_pylist() == [None, 2.0]
-
-
 def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
     """Their names have no slash."""
     trial = finished(0, 3.0, 1.0)

@@ -237,12 +237,6 @@ def test_own_workload_from_a_file(tmp_path: Path) -> None:
         load_workload(f"{tmp_path}/half.py:Blobs")
 
 
-def test_options_are_typed() -> None:
-    assert load_workload("noisy_quadratic?d=7&precondition=0.5").model().weight.shape == (1, 7)
-    with refused("wrong-value", "'noisy_quadratic'", "'d'", "int", "'seven'"):
-        load_workload("noisy_quadratic?d=seven")
-
-
 def test_mnist_is_split_as_published(small_data: Path) -> None:
     def sizes(name: str) -> dict[str, int]:
         return {k: v.size for k, v in splits_of(load_workload(name), small_data).items()}
