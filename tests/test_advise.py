@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, ended, refused, train_all
+from conftest import TINY, ended, refused
 from test_growth import SweepFile, made
 from typer.testing import CliRunner
 
@@ -85,22 +85,6 @@ def test_more_that_is_no_more_is_refused(sweep_file: SweepFile, entry: str, said
     file = sweep_file(repeats=2, search={"trials": 3, "max_launches": 8})
     with refused(*said):
         plan(load_sweep(file, [f"more=[{{{entry}}}]"]))
-
-
-@pytest.mark.dear
-def test_a_run_grows_where_it_is_given_more(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, begun = made(tmp_path / "run", sweep_file(repeats=1))
-    assert train_all(run, begun) == 8
-    for entry, trained in (
-        ("{batch_sizes: [256], repeats: 4}", 3),
-        ("{batch_sizes: [256], repeats: 5, trials: 3}", 1),
-    ):
-        grown = plan(load_sweep(sweep_file(repeats=1), [f"more=[{entry}]"]))
-        refuse_incomparable(run, grown)
-        assert train_all(run, grown) == trained
-        run.create(grown.sweep.resolved(), grown.studies, {})
-    with refused("incomparable", run.place, "256", "repeats: 5", "1"):
-        refuse_incomparable(run, begun)
 
 
 # --- which step is best

@@ -55,12 +55,14 @@ def write_run(
     return run
 
 
+EARLY_AND_LATE: list[tuple[Status, list[float]]] = [
+    ("reached", [0.5, 0.3, 0.15]),
+    ("exhausted", [0.5, 0.4, 0.4, 0.4, 0.4, 0.05]),
+]
+
+
 def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path,
-        [("reached", [0.5, 0.3, 0.15]), ("exhausted", [0.5, 0.4, 0.4, 0.4, 0.4, 0.05])],
-        "val/error < 0.2",
-    )
+    run = write_run(tmp_path, EARLY_AND_LATE, "val/error < 0.2")
     asked = [Goal.parse(f"val/error < {bound}") for bound in (0.35, 0.2, 0.1)]
     rows = frontier_of(run, asked)
     assert [(row.steps, row.trial, row.censored) for row in rows] == [
@@ -78,11 +80,7 @@ def test_the_best_lies_where_the_goal_is(goal: str, best: float, tmp_path: Path)
 
 
 def test_what_comes_after_a_budget_is_left_out_and_censors_nothing(tmp_path: Path) -> None:
-    run = write_run(
-        tmp_path,
-        [("reached", [0.5, 0.3, 0.15]), ("exhausted", [0.5, 0.4, 0.4, 0.4, 0.4, 0.05])],
-        "val/error < 0.2",
-    )
+    run = write_run(tmp_path, EARLY_AND_LATE, "val/error < 0.2")
     found = {}
     for text in ("steps=20", "steps=19", "examples=640"):
         (row,) = frontier_of(run, within=Within.parse(text))

@@ -10,23 +10,19 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_trial
+from conftest import ended, make_trial
 
 from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
-from orchestrator.records import FinishedTrial, Measurement, Outcome
+from orchestrator.records import FinishedTrial
 from orchestrator.records.studies import Program
 from orchestrator.results import RunFiles, merger, study_files
 from orchestrator.results.merger import Merger
 
 
-def finished(index: int, *losses: float, status: str = "exhausted") -> FinishedTrial:
-    measurements = tuple(
-        Measurement(step=10 * i, seconds=0.1 * i, metrics={"val/loss": loss})
-        for i, loss in enumerate(losses)
-    )
-    outcome = Outcome(status=status, steps=10 * len(losses), seconds=1.0)  # type: ignore[arg-type]
-    return FinishedTrial(trial=make_trial(index=index), outcome=outcome, measurements=measurements)
+def finished(index: int, *errors: float, status: Any = "exhausted") -> FinishedTrial:
+    shown = {10 * number: error for number, error in enumerate(errors)}
+    return ended(make_trial(index=index), status, shown, steps=10 * len(errors))
 
 
 STUDY = make_trial().study
@@ -67,7 +63,7 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
         if attempt == 1:
             run.put_together(KEY, finished=False)
         assert run.trials(KEY)["steps"].to_pylist()[0] == 10 * (attempt + 1)
-        assert run.curve(KEY, 0)["val/loss"].to_pylist() == [*map(float, range(attempt + 1))]
+        assert run.curve(KEY, 0)["val/error"].to_pylist() == [*map(float, range(attempt + 1))]
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
     assert run.measurements(KEY)["trial"].to_pylist() == [0] * 4 + [1, 2, 3, 4]
     assert run.loose(KEY) == 2
@@ -119,11 +115,11 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
     assert str(tables(run)) == str(before)
     assert str([*run.finished(STUDY)]) == str(trials)
-    assert run.curve(KEY, 0)["val/loss"].to_pylist() == [3.0, 1.0]
+    assert run.curve(KEY, 0)["val/error"].to_pylist() == [3.0, 1.0]
     # The failed one is tried again, and more are added.
     run.write(finished(1, 5.0))
     run.write(finished(3, 4.0))
-    assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
+    assert run.curve(KEY, 1)["val/error"].to_pylist() == [5.0]
     before = tables(run)
     run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
