@@ -14,7 +14,6 @@ import yaml
 from conftest import ended, exhaust, make_trial, orchestrate, refused
 from driving import driving, recorded
 
-import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_parts import LOWER
@@ -348,21 +347,6 @@ def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
     }  # fmt: skip
     (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep))
     assert orchestrate("plan", tmp_path / "again.yaml").returncode == 0
-
-
-@pytest.mark.dear
-def test_from_python(tmp_path: Path) -> None:
-    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
-    run = orchestrator.branch(small, out=tmp_path / "run", ray=False)
-    (verdict,) = run.branches()
-    assert verdict.at_examples == 160
-    assert {*run.schedules()} == {"conservative", "central"}
-    assert "After 160 examples" in repr(run.branches())
-    assert "160" in run._repr_html_()
-    with refused("wrong-value", "`factors`", 1):
-        orchestrator.branch({**small, "factors": [2, 4]}, ray=False)
-    with refused("unknown-name", "'digits_mpl'", "digits_mlp"):
-        orchestrator.branch("digits_mpl", ray=False)
 
 
 class ByLength(ByRate):

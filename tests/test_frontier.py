@@ -118,15 +118,6 @@ def test_other_budgets_are_refused(text: str) -> None:
         Within.parse(text)
 
 
-def test_a_trial_cut_just_before_the_winning_step_censors_nothing(tmp_path: Path) -> None:
-    curves: list[tuple[Status, list[float]]] = [
-        ("reached", [0.5, 0.3, 0.1]),
-        ("dominated", [0.5, 0.4]),  # its next measurement, at 20, would lose the tie
-    ]
-    (row,) = frontier_of(write_run(tmp_path, curves, "val/error < 0.2"))
-    assert (row.steps, row.trial, row.censored) == (20, 0, False)
-
-
 def test_leaders_are_those_whose_ranks_are_certain(tmp_path: Path) -> None:
     curves: list[tuple[Status, list[float]]] = [
         ("reached", [0.5, 0.5, 0.5, 0.1]),
