@@ -273,6 +273,7 @@ def test_your_own_workload_from_nothing(tmp_path: Path) -> None:
 
 BRING = (DOCS / "bring-your-training.md").read_text()
 EXAMPLES = [text for text in BRING.split("\n## ") if "### What you add" in text]
+assert len(EXAMPLES) == 4
 
 
 @pytest.mark.slow
