@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from orchestrator.records import (
     Goal,
     Measurement,
     Outcome,
+    Status,
     Study,
     Trial,
     TrialKey,
@@ -120,6 +121,22 @@ def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:
     settings["goals"] = tuple(Goal.parse(goal) for goal in settings["goals"])
     study = Study(workload=workload, recipe="test", space={}, trials=1, **settings)
     return Trial(study=study, **own)
+
+
+def ended(
+    trial: Trial, status: Status, shown: Mapping[int, float] | None = None, **outcome: Any
+) -> FinishedTrial:
+    """A trial that showed these values of `val/error` at these steps, and ended at the last."""
+    shown = shown or {}
+    settings: dict[str, Any] = {"steps": max(shown, default=0), "seconds": 1.0, **outcome}
+    return FinishedTrial(
+        trial=trial,
+        outcome=Outcome(status=status, **settings),
+        measurements=tuple(
+            Measurement(step=step, seconds=step / 10, metrics={"val/error": value})
+            for step, value in shown.items()
+        ),
+    )
 
 
 def run_trial(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]:

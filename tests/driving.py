@@ -168,10 +168,6 @@ def describe(folder: Path, code: str = "", **changes: Any) -> Path:
     return folder / "sweep.yaml"
 
 
-def undisturbed(folder: Path, code: str = "", **changes: Any) -> Path:
-    return trained_alone(describe(folder, code, **changes))
-
-
 def trained_alone(sweep: Path) -> Path:
     """Trains the sweep without Ray and without any disturbance."""
     run = sweep.parent / "undisturbed"

@@ -55,8 +55,7 @@ def running_head(*, mode: str = "token") -> Iterator[Head]:
     command = [
         RAY, "start", "--head", "--block", "--port=0", "--include-dashboard=false",
         f"--ray-client-server-port={free_port()}", "--dashboard-agent-listen-port=0",
-        "--num-cpus=1", "--resources={\"gpus_on_demand\": 3}",
-        "--object-store-memory=100000000", f"--temp-dir={folder}",
+        "--num-cpus=1", "--object-store-memory=100000000", f"--temp-dir={folder}",
     ]  # fmt: skip
     log = folder / "head.log"
     try:

@@ -268,24 +268,17 @@ def test_curves_are_brought_to_one_scale() -> None:
 
 def test_what_each_option_came_to() -> None:
     study = replace(make_trial().study, budget_steps=50, grid=EvaluationGrid(spacing=0, min_gap=10))
-    table = pa.table(
-        {
-            column_of("smoothing"): [0.0, 0.0, 0.1, 0.1, 0.2, 0.2, None],
-            "status": [
-                "exhausted",
-                "reached",
-                "exhausted",
-                "dominated",
-                "dominated",
-                "failed",
-                "x",
-            ],
-            "steps": [50, 50, 50, 20, 40, 10, 0],
-            "steps_to_goal": [40, 30, 20, None, None, None, None],
-            "best": [0.1, 0.05, 0.2, 0.5, 0.4, math.nan, math.nan],
-            "counted": [True, True, True, True, True, False, True],
-        }
-    )
+    names = (column_of("smoothing"), "status", "steps", "steps_to_goal", "best", "counted")
+    rows = [
+        (0.0, "exhausted", 50, 40, 0.1, True),
+        (0.0, "reached", 50, 30, 0.05, True),
+        (0.1, "exhausted", 50, 20, 0.2, True),
+        (0.1, "dominated", 20, None, 0.5, True),
+        (0.2, "dominated", 40, None, 0.4, True),
+        (0.2, "failed", 10, None, math.nan, False),
+        (None, "x", 0, None, math.nan, True),
+    ]
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
     goal = Goal.parse("val/error < 0.3")
     found = {p.option: (p.steps, p.best) for p in by_option(study, table, "smoothing", goal)}
     # With 0.1 one was ended at 20, which 30 would have been too late for; with 0.2 one at 40.

@@ -4,7 +4,7 @@ import inspect
 import re
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +186,13 @@ assert dict(os.environ) == before, "changed"
 
 
 @pytest.mark.dear
-def test_the_command_line_comes_to_the_same(run: Run, tmp_path: Path) -> None:
-    orchestrator.sweep(SWEEP, out=tmp_path / "sweep", ray=False, set={"name": "other"})
+def test_the_command_line_comes_to_the_same(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"out": tmp_path / "sweep", "ray": False, "set": {"name": "other"}, "quiet": True}
+    with ThreadPoolExecutor() as pool:  # off the main thread
+        pool.submit(orchestrator.sweep, SWEEP, **given).result()
+    assert capsys.readouterr() == ("", "")
     (tmp_path / "sweep.yaml").write_text((Path(run.path) / "sweep.yaml").read_text())
     by_hand = orchestrate("sweep", "sweep.yaml", "--out", "by-hand", "--no-ray", cwd=tmp_path)
     assert by_hand.returncode == 0, by_hand.stderr
@@ -238,21 +243,6 @@ def test_a_class_of_the_script_itself_goes_by_value(tmp_path: Path) -> None:
     resumed = orchestrate("resume", "ray-True", cwd=tmp_path)
     assert resumed.returncode == 2
     assert "__main__:Mine was defined in a notebook or a script" in resumed.stderr
-
-
-def test_it_works_off_the_main_thread_and_quietly(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = []
-
-    def call() -> None:
-        found.append(orchestrator.sweep(SWEEP, out=tmp_path / "run", ray=False, quiet=True))
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    assert len(found[0].frontier()) == 2
-    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from quadratic import expected_risks
 
 from orchestrator.analysis import (
     Estimate,
-    FactorCost,
     ScheduleStep,
     Verdict,
     megatron,
@@ -194,21 +193,19 @@ def verdict(
     length: int = 64,
     rate: float = 2.0,
 ) -> Verdict:
-    factors = (1, 2, 4, 8, 16)
-    estimate = Estimate(value=fifth_more, low=low or fifth_more, high=high or fifth_more)
-    sizes = [8 * end for end in (estimate.value, low or fifth_more, high or fifth_more)]
-    unknown = Estimate(value=1.0)
-    return Verdict(
-        batch_size=8,
-        at_examples=at,
-        length=length,
-        seeds=4,
-        is_known=True,
-        costs=tuple(FactorCost(factor=k, rate=rate, examples_ratio=unknown) for k in factors),
-        critical=Estimate(value=320.0, low=210.0, high=450.0),
-        fifth_more=estimate,
-        fifth_more_batch_size=Estimate(value=sizes[0], low=sizes[1], high=sizes[2]),
+    factor, size = (
+        Estimate(
+            value=times * fifth_more,
+            low=times * (low or fifth_more),
+            high=times * (high or fifth_more),
+        )
+        for times in (1, 8)
     )
+    known = by_law(64)
+    return replace(
+        known, batch_size=8, at_examples=at, length=length, fifth_more=factor,
+        fifth_more_batch_size=size, costs=tuple(replace(cost, rate=rate) for cost in known.costs),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,9 @@ from typing import Any
 import models
 import pytest
 import yaml
-from conftest import exhaust, make_trial, orchestrate, refused
+from conftest import ended, exhaust, make_trial, orchestrate, refused
 from driving import driving, recorded
 
-import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_parts import LOWER
@@ -28,7 +27,6 @@ from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
     Measurement,
-    Outcome,
     Trial,
 )
 from orchestrator.results import RunFiles
@@ -93,9 +91,8 @@ def test_a_branch_goes_on_as_its_trunk_did(tmp_path: Path) -> None:
 def trained(trials: Sequence[Trial], states: States, width: int) -> list[list[Measurement]]:
     tasks = [Task(trial=trial, states=states) for trial in trials]
     events, _ = exhaust(train_pack(tasks, width, Ranks()))
-    ended = [event for _, event in events if isinstance(event, FinishedTrial)]
-    ended.sort(key=lambda one: one.trial.index)
-    return [[*one.measurements] for one in ended]
+    over = [event for _, event in events if isinstance(event, FinishedTrial)]
+    return [[*one.measurements] for one in sorted(over, key=lambda one: one.trial.index)]
 
 
 def test_a_state_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -217,9 +214,13 @@ class ByRate:
         return length
 
 
-def queue_of(found: Plan) -> Branching[int]:
-    trunk = trunk_of(found.sweep, found.studies)
-    return Branching(trunk, points_of(found.sweep, found.studies), ByRate(), seed=0)
+def queue_of(found: Plan, *ended: FinishedTrial, judge: ByRate | None = None) -> Branching[int]:
+    trunk, points = trunk_of(found.sweep, found.studies), points_of(found.sweep, found.studies)
+    queue = Branching(trunk, points, judge or ByRate(), seed=0)
+    for each in ended:
+        queue.load(each)
+    queue.begin()
+    return queue
 
 
 def course(queue: Branching[int], rng: random.Random) -> Iterator[tuple[Trial, int]]:
@@ -230,15 +231,13 @@ def course(queue: Branching[int], rng: random.Random) -> Iterator[tuple[Trial, i
             running += [(each.trial, each.limit or 0) for each in pack]
         assert len({trial.key for trial, _ in running}) == len(running), "trained twice"
         trial, limit = running.pop(rng.randrange(len(running)))
-        outcome = Outcome(status="paused", steps=limit, seconds=1.0)
-        queue.record(FinishedTrial(trial=trial, outcome=outcome))
+        queue.record(ended(trial, "paused", steps=limit))
         yield trial, limit
 
 
 def test_branches_are_trained_as_far_as_a_judge_wants(tmp_path: Path) -> None:
     found = planned(tmp_path)
     queue = queue_of(found)
-    queue.begin()
     trained = [*course(queue, random.Random(1))]
     assert trained[0][0].key == trunk_of(found.sweep, found.studies).key
     assert queue.judged() == [[512, 1024], [512, 1024]]
@@ -261,7 +260,6 @@ def test_branches_are_trained_as_far_as_a_judge_wants(tmp_path: Path) -> None:
 def test_with_one_learning_rate_each_all_seeds_judge(tmp_path: Path) -> None:
     found = planned(tmp_path, learning_rate={"rules": ["linear"], "multiples": [1]})
     queue = queue_of(found)
-    queue.begin()
     trained = [trial for trial, _ in course(queue, random.Random(3))]
     assert len(trained) == 1 + 2 * 3 * 4 * 2
     assert not queue.problems
@@ -270,21 +268,16 @@ def test_with_one_learning_rate_each_all_seeds_judge(tmp_path: Path) -> None:
 def test_what_is_trained_does_not_depend_on_order_or_interruptions(tmp_path: Path) -> None:
     found = planned(tmp_path)
     whole = queue_of(found)
-    whole.begin()
     expected = {(trial.key, limit) for trial, limit in course(whole, random.Random(2))}
     for seed in range(5):
         rng = random.Random(seed)
-        ended: dict[Any, tuple[Trial, int]] = {}
+        paused: dict[Any, FinishedTrial] = {}
         reached: set[tuple[Any, int]] = set()
         over = False
         while not over:
-            queue = queue_of(found)
-            for trial, limit in ended.values():
-                outcome = Outcome(status="paused", steps=limit, seconds=1.0)
-                queue.load(FinishedTrial(trial=trial, outcome=outcome))
-            queue.begin()
+            queue = queue_of(found, *paused.values())
             for trial, limit in course(queue, rng):
-                ended[trial.key] = trial, limit
+                paused[trial.key] = ended(trial, "paused", steps=limit)
                 reached.add((trial.key, limit))
                 if rng.random() < 0.1:
                     break
@@ -356,21 +349,6 @@ def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
     assert orchestrate("plan", tmp_path / "again.yaml").returncode == 0
 
 
-@pytest.mark.dear
-def test_from_python(tmp_path: Path) -> None:
-    small = {**BRANCHES, "points": [20], "length": {"examples": 512, "at_most": 512}}
-    run = orchestrator.branch(small, out=tmp_path / "run", ray=False)
-    (verdict,) = run.branches()
-    assert verdict.at_examples == 160
-    assert {*run.schedules()} == {"conservative", "central"}
-    assert "After 160 examples" in repr(run.branches())
-    assert "160" in run._repr_html_()
-    with refused("wrong-value", "`factors`", 1):
-        orchestrator.branch({**small, "factors": [2, 4]}, ray=False)
-    with refused("unknown-name", "'digits_mpl'", "digits_mlp"):
-        orchestrator.branch("digits_mpl", ray=False)
-
-
 class ByLength(ByRate):
     """A judge whose best learning rate changes with the length: first the second, then the one
     above it, which is tried from then on."""
@@ -394,9 +372,6 @@ class ByLength(ByRate):
 
 
 def test_a_shorter_length_is_judged_by_the_rates_that_were_tried_by_then(tmp_path: Path) -> None:
-    found = planned(tmp_path)
-    trunk = trunk_of(found.sweep, found.studies)
-    queue = Branching(trunk, points_of(found.sweep, found.studies), ByLength(), seed=0)
-    queue.begin()
+    queue = queue_of(planned(tmp_path), judge=ByLength())
     assert [*course(queue, random.Random(1))]
     assert queue.judged() == [[4, 5], [4, 5]]

@@ -5,6 +5,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,14 @@ import pytest
 import torch
 from conftest import make_trial, orchestrate, refused, run_trial
 from driving import driving
+from stacking import train_stacked, variants
+from test_cooling import killed_at
 
 from orchestrator.files.places import Place
-from orchestrator.records import EvaluationGrid, Extras, Measurement, Outcome, Trial
-from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, accepted_by, loop, train
+from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
+from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, Task, accepted_by, loop
+from orchestrator.training.loop import train_all
+from orchestrator.training.stack import Stack
 
 EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}
 LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
@@ -39,31 +44,9 @@ def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: A
 def interrupted(
     trial: Trial, path: Path, run: Callable[..., Any] = run_trial
 ) -> tuple[list[Measurement], Outcome]:
-    """Trains with a checkpoint after about every step, kills the trial between two evaluations, and
-    resumes it."""
-    checkpoint = Checkpoint(place=Place.at(path), every_seconds=1e-9)
-    first = train(trial, Ranks(), checkpoint=checkpoint)
-    next(first)
-    saved: list[int] = []
-    seconds: list[float] = []
-    original = Checkpoint.save
-
-    def save_and_die(self: Checkpoint, trial: Trial, state: Any, *rest: Any) -> None:
-        original(self, trial, state, *rest)
-        saved.append(state()["step"])
-        if saved[-1] == 31:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoint, "save", save_and_die)
-        patch.setattr(loop, "MOST_SAVING", math.inf)
-        with pytest.raises(KeyboardInterrupt):
-            seconds.extend(measurement.seconds for measurement in first)
-    assert saved[-1] == 31
-    resumed, outcome = run(trial, checkpoint=checkpoint)
-    # Clocks don't repeat themselves: the measurements before the kill are the very same.
-    assert resumed[1].step == 25
-    assert resumed[1].seconds == seconds[0]
+    """Trains, is killed between two evaluations, and goes on."""
+    resumed, outcome = killed_at(trial, path, iter((31,)), last=run)
+    assert outcome.resumed_steps == 31
     return resumed, outcome
 
 
@@ -109,6 +92,33 @@ def test_checkpoints_leave_no_trace_in_the_curve(
     assert [m.metrics for m in chopped] == [m.metrics for m in whole]
     state = torch.load(tmp_path / "trial.pt", weights_only=True)
     assert len(state["training"]["ranks"]) == 2
+
+
+def test_an_interrupted_stack_goes_on_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_SAVING", math.inf)
+    grid = EvaluationGrid(spacing=0.2, min_gap=3)
+    trials = variants(make_trial(budget_steps=30, batch_size=8, grid=grid), 3)
+    places = [Place.at(tmp_path / f"{trial.index}.pt") for trial in trials]
+    tasks = [
+        Task(trial=trial, checkpoint=Checkpoint(place=place, every_seconds=1e-9))
+        for trial, place in zip(trials, places, strict=True)
+    ]
+    events = train_all(Stack(trials[0], Ranks(), 3), tasks)
+    while not (isinstance(event := next(events)[1], Measurement) and event.step > 10):
+        pass
+    events.close()
+    assert len(list(tmp_path.iterdir())) == 3
+    whole = train_stacked(trials, 3)
+    # In a stack of another width, in other slots.
+    again = [event for _, event in train_all(Stack(trials[0], Ranks(), 2), tasks[::-1])]
+    ended = [event for event in again if isinstance(event, FinishedTrial)]
+    assert len(ended) == 3
+    for one in ended:
+        assert [replace(m, seconds=0.0) for m in one.measurements] == whole[one.trial.index]
+        assert one.outcome.resumed_steps > 5
+    assert not list(tmp_path.iterdir())
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:

@@ -2,27 +2,20 @@
 have come to anyway. The rules are tested in test_dispatch.py, other processes in test_siege.py."""
 
 import itertools
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import TINY, refused, train_all
 from driving import assert_same, recorded, trials_of
-from typer.testing import CliRunner
+from test_growth import command
 
-from orchestrator.cli import app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.results import RunFiles
 from orchestrator.sweeping import local
-from orchestrator.sweeping.progress import Progress
 
 pytestmark = pytest.mark.dear
-
-ENDING_ONCE: dict[str, Any] = {"stop": {"dominated": False}}
-"""Changes to a sweep so that no trial is set aside before it ends."""
 
 
 def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
@@ -31,68 +24,25 @@ def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
     return run, planned
 
 
-def resumed(path: Path) -> Path:
-    """The run, continued and written up by the command."""
-    result = CliRunner().invoke(app, ["resume", str(path), "--no-ray"])
-    assert result.exit_code == 0, result.output
-    return path
-
-
-def undisturbed(path: Path, **changes: Any) -> Path:
-    made(path, **changes)
-    return resumed(path)
-
-
-class Mending(Progress):
-    """Calls `mend` when it is told that the run can't be written."""
-
-    mend: Callable[[], None]
-
-    def note(self, about: str, text: str) -> bool:
-        if about == "storage":
-            self.mend()
-        return super().note(about, text)
-
-
-@pytest.mark.parametrize("what", ["trials", "measurements"])
-def test_storage_that_fails_for_a_while_loses_nothing(tmp_path: Path, what: str) -> None:
-    run, planned = made(tmp_path / "run", **ENDING_ONCE)
-    progress = Mending(planned.studies)
-    (tmp_path / "run" / what).touch()
-    progress.mend = (tmp_path / "run" / what).unlink
-    assert train_all(run, planned, progress=progress) == 6
-    (session,) = json.loads((tmp_path / "run/sessions.json").read_text())
-    assert session["trials"] == 6, "none was trained twice"
-    assert_same(resumed(tmp_path / "run"), undisturbed(tmp_path / "undisturbed", **ENDING_ONCE))
-
-
-def interrupted(path: Path, after: int, **changes: Any) -> None:
-    run, planned = made(path, **changes)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "NEWS_SECONDS", 0.0)  # or all would end in the same second
-        train_all(run, planned, asked_to_end=lambda: recorded(path) >= after)
-    assert after <= recorded(path) < sum(study.trials for study in planned.studies)
-
-
-def test_a_run_goes_on_wherever_it_is_moved_to(tmp_path: Path) -> None:
-    moved = tmp_path / "elsewhere" / "under another name"
-    interrupted(tmp_path / "run", after=2, **ENDING_ONCE)
-    moved.parent.mkdir()
-    (tmp_path / "run").rename(moved)
-    kept = trials_of(moved)
-    resumed(moved)
-    assert all(trial in trials_of(moved) for trial in kept), "none was trained again"
-    assert_same(moved, undisturbed(tmp_path / "undisturbed", **ENDING_ONCE))
-    assert not (tmp_path / "run").exists()
-
-
-def test_an_adaptive_search_goes_on_after_an_interrupt_as_if_there_had_been_none(
-    tmp_path: Path,
+def test_a_run_goes_on_wherever_it_is_moved_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the midst of the second generation of one study, at the latest."""
-    searching = {"search": {"algorithm": "tpe", "trials": 8, "generation": 4}}
-    interrupted(tmp_path / "run", after=6, **searching)
-    assert_same(resumed(tmp_path / "run"), undisturbed(tmp_path / "undisturbed", **searching))
+    place, moved, whole = (tmp_path / name for name in ("run", "a/run of another name", "whole"))
+    once: dict[str, Any] = {"stop": {"dominated": False}}  # none is set aside before it ends
+    run, planned = made(place, **once)
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "NEWS_SECONDS", 0.0)  # or all would end in the same second
+        train_all(run, planned, asked_to_end=lambda: recorded(place) >= 2)
+    kept = trials_of(place)
+    assert 2 <= len(kept) < 6
+    moved.parent.mkdir()
+    place.rename(moved)
+    made(whole, **once)
+    for each in (moved, whole):
+        command("resume", str(each), "--no-ray")
+    assert all(trial in trials_of(moved) for trial in kept), "none was trained again"
+    assert_same(moved, whole)
+    assert not place.exists()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from typing import Any
 
 import models
 import pytest
-import test_splits
 from conftest import make_trial, run_trial
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -126,12 +125,6 @@ def test_a_rank_without_examples_has_an_empty_tree_and_fetches_nothing(
     assert_same_curve(alone(same, 0, 1), measurements)
 
 
-def test_ranks_share_the_noise_of_the_quadratic(train_on_pair: Callable[..., Any]) -> None:
-    params = {"learning_rate": 0.3, "precision": "float64"}
-    trial = make_trial("noisy_quadratic?d=50", batch_size=37, params=params)
-    assert_same_curve(run_trial(trial)[0], train_on_pair(trial)[0])
-
-
 def test_ranks_and_accumulation_do_not_change_the_noise_scale(
     train_on_pair: Callable[..., Any],
 ) -> None:
@@ -145,19 +138,6 @@ def test_ranks_and_accumulation_do_not_change_the_noise_scale(
             low, high = NoiseEstimate.from_columns(one.metrics).interval()
             assert low <= NoiseEstimate.from_columns(other.metrics).noise_scale <= high
         assert others[0].metrics == alone[0].metrics
-
-
-def test_it_does_not_matter_who_augments_and_on_how_many_ranks(
-    train_on_pair: Callable[..., Any],
-) -> None:
-    def losses(run: Callable[..., Any], workload: str) -> list[float]:
-        trial = make_trial(f"{workload}?train_examples=60", batch_size=13, budget_steps=20)
-        return [measurement.metrics["val/loss"] for measurement in run(trial)[0]]
-
-    resident = losses(run_trial, models.name(models.Augmented))
-    for workload in (models.name(models.FromFiles), f"{test_splits.__file__}:FetchedForTraining"):
-        assert losses(run_trial, workload) == resident
-        assert losses(train_on_pair, workload) == pytest.approx(resident, rel=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

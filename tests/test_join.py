@@ -5,22 +5,13 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, orchestrate
 from ray_nodes import Head, environment, free_port, running_head
 
 pytestmark = pytest.mark.cluster
-
-SMALL = {
-    "goals": ["val/error < 0.95"],
-    "batch_sizes": [64],
-    "search": {"trials": 2},
-    "budget": {"steps": 50},
-    "resources": {"gpus_per_device": 0},
-}
 
 
 @pytest.fixture(scope="module")
@@ -62,27 +53,12 @@ def joining(log: Path, *addresses: str, env: dict[str, str]) -> list[str]:
     return said
 
 
-def test_a_sweep_joins_the_cluster_and_leaves_it_running(
-    head: Head, sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    command = ["sweep", sweep_file(**SMALL), "--out", tmp_path / "run", "--address", head.address]
-    refused = orchestrate(*command, env=environment())
-    assert_refused(refused, "bad-input", head.address)
-    assert "ray get-auth-token" in refused.stderr
-    assert not list(tmp_path.glob("run/trials/**/*.parquet"))
-    result = orchestrate(*command, env=environment(RAY_AUTH_TOKEN=head.token))
-    assert result.returncode == 0, result.stderr
-    assert len((tmp_path / "run" / "frontier.csv").read_text().splitlines()) == 2
-    log = (tmp_path / "run" / "log.txt").read_text()
-    assert "gpus_on_demand=3" in log, "those to be had on demand count"
-    assert "embedded=False" in log, log
-    assert head.answers()
-
-
-def test_a_cluster_whose_token_we_lack_is_refused_with_advice(head: Head, tmp_path: Path) -> None:
+def test_only_who_has_its_token_joins_a_cluster_which_runs_on(head: Head, tmp_path: Path) -> None:
     for token in ({"RAY_AUTH_TOKEN": "0" * 64}, {"RAY_AUTH_TOKEN_PATH": "/nonexistent"}):
         (said,) = joining(tmp_path / "log.txt", head.address, env=environment(**token))
         assert "ray get-auth-token" in said
+    env = environment(RAY_AUTH_TOKEN=head.token)
+    assert joining(tmp_path / "log.txt", head.address, env=env) == ["computed 42"]
     assert head.answers()
 
 

@@ -163,14 +163,12 @@ def test_unknown_names_and_bad_values() -> None:
         found("soap").build(mlp(), {"learning_rate": -1.0})
 
 
-@pytest.mark.parametrize(("model", "shape"), [(mlp, (5,)), (cnn, (2, 5, 5))])
-def test_every_optimizer_of_the_table_trains(model: Any, shape: tuple[int, ...]) -> None:
-    for name in LIBRARY:
-        network = model()
-        losses = lambda network=network: network(torch.zeros(2, *shape)).sum(dim=1)  # noqa: E731
-        optimizer = found(name).build(network, {}, losses=losses)
-        weights = weights_after(optimizer, network, *shape, steps=3)
-        assert weights.isfinite().all(), name
+@pytest.mark.parametrize("name", LIBRARY)
+def test_every_optimizer_of_the_table_trains_a_cnn(name: str) -> None:
+    network, shape = cnn(), (2, 5, 5)
+    losses = lambda: network(torch.zeros(2, *shape)).sum(dim=1)  # noqa: E731
+    optimizer = found(name).build(network, {}, losses=losses)
+    assert weights_after(optimizer, network, *shape, steps=3).isfinite().all()
 
 
 OWN = """

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, orchestrate, refused
+from conftest import refused
 
 from orchestrator.cli import runs
 from orchestrator.files.places import Place
@@ -62,19 +62,7 @@ def lock(run: RunFiles) -> str:
         return "locked"
 
 
-def plant_link(at: Path, to: Path) -> None:
-    at.symlink_to(to)
-
-
-def plant_second_name(at: Path, to: Path) -> None:
-    at.hardlink_to(to)
-
-
-def plant_pipe(at: Path, to: Path) -> None:
-    os.mkfifo(at)
-
-
-@pytest.mark.parametrize("plant", [plant_link, plant_second_name, plant_pipe])
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to, lambda at, _: os.mkfifo(at)])
 def test_a_planted_lock_file_is_refused_and_left_alone(
     plant: Callable[[Path, Path], None], shared: Path
 ) -> None:
@@ -169,15 +157,6 @@ def test_another_user_names_no_process_to_stop(shared: Path) -> None:
                 RunFiles(shared).writer()
             other.kill()
     assert RunFiles(shared).writer() is None
-
-
-@pytest.mark.slow
-def test_a_command_says_it_in_one_line(shared: Path) -> None:
-    (shared / "sweep.yaml").write_text("name: x")
-    (shared / ".lock").symlink_to("/etc/hostname")
-    result = orchestrate("stop", shared)
-    assert_refused(result, "unsafe-lock", shared, "link")
-    assert result.stderr.count("\n") == 1
 
 
 def test_a_sweep_of_a_machine_that_does_not_answer_is_not_waited_for(

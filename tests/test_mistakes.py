@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from conftest import TINY, refused, train_all
+from conftest import TINY, ended, first_trials, refused, train_all
 from test_faults import made
 from typer.testing import CliRunner
 
@@ -16,6 +16,7 @@ from orchestrator.cli import answers, app
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
 from orchestrator.report import panel
+from orchestrator.results import frontier_of
 
 pytestmark = pytest.mark.dear
 
@@ -35,10 +36,10 @@ SAID = re.compile(r"this program made a mistake \(ZeroDivisionError: by nothing,
 
 
 def command(*arguments: object, code: int = 0) -> str:
-    ended = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert ended.exit_code == code, ended.output
-    assert "Traceback" not in ended.output
-    return " ".join(ended.output.split())
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, (arguments, result.output, result.exception)
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
 
 
 def test_a_session_writes_the_frontier_first(
@@ -70,13 +71,35 @@ def places(run: Path) -> set[str]:
     return {*re.findall(r'class="fold" id="([\w-]+)"', (run / "report.html").read_text())}
 
 
+@pytest.mark.parametrize("merged", [False, True])
+def test_every_command_reads_a_study_that_was_never_measured(merged: bool, tmp_path: Path) -> None:
+    """All its trials failed at once."""
+    run, planned = made(tmp_path / "run")
+    for trial in first_trials(planned.studies[0], planned.sweep.seed):
+        run.write(ended(trial, "failed", error="no"))
+    if merged:
+        for study in planned.studies:
+            run.put_together(study.key, finished=True)
+    archive, compact, imported = (tmp_path / name for name in ("archive", "compact", "imported"))
+    command("export", run.place, archive)
+    command("export", "--compact", run.place, compact)
+    command("import", archive, "--out", imported)
+    for name, *options in (["frontier"], ["frontier", "--json"], ["status", "--json"], ["report"],
+                           ["report", "--json"], ["best", "val/error"], ["advise"]):  # fmt: skip
+        for place in (run.place, compact, imported):
+            command(name, place, *options)
+    command("compare", run.place, compact)
+    assert train_all(run, planned) == 6, "all are tried again"
+    assert len(frontier_of(run)) == 2
+
+
 @pytest.mark.parametrize("name", ["torch", "orchestrator", "class", "json", "a" * 250])
 def test_start_files_hide_no_module(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    ended = CliRunner().invoke(app, ["init", name])
-    assert isinstance(ended.exception, BadInput)
+    result = CliRunner().invoke(app, ["init", name])
+    assert isinstance(result.exception, BadInput)
     assert not [*tmp_path.iterdir()]
 
 

@@ -108,14 +108,6 @@ def test_averages_are_measured_beside_the_weights_and_change_nothing() -> None:
     assert averaged[-1].metrics["val/ema_loss"] != averaged[-1].metrics["val/loss"]
 
 
-def test_goals_on_averages_can_be_reached() -> None:
-    params = {"learning_rate": 0.1, "ema_decay": 0.9}
-    trial = make_trial(params=params, goals=["val/ema_error < 0.5"], budget_steps=500)
-    measurements, outcome = run_trial(trial)
-    assert outcome.status == "reached"
-    assert measurements[-1].metrics["val/ema_error"] < 0.5
-
-
 @pytest.mark.parametrize("over", ["all", "others"])
 def test_label_smoothing_is_cross_entropy_with_the_smoothed_targets(over: str) -> None:
     workload = load_workload(models.name(models.MLP))

@@ -67,11 +67,3 @@ def test_it_can_be_read_where_nothing_is_executed() -> None:
     shown = [output["data"] for cell in cells for output in cell["outputs"] if "data" in output]
     assert [data.keys() for data in shown if FIGURE in data] == 2 * [{FIGURE, "image/png"}]
     assert any("text/html" in data for data in shown)
-
-
-def test_its_links_lead_somewhere() -> None:
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
-    prose = "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
-    links = re.findall(r"\]\(([\w./-]+)\)", prose)
-    assert links
-    assert all((NOTEBOOK.parent / link).exists() for link in links)

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import assert_refused, bounded, orchestrate, refused
+from conftest import TINY, assert_refused, bounded, orchestrate, refused
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
@@ -255,22 +256,17 @@ def test_a_mapping_that_cannot_be(
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """A tiny run, reported to trackers, and its trainings: settings and measurements."""
-    from conftest import TINY
-
-    folder = tmp_path_factory.mktemp("trained")
+    folder, key = tmp_path_factory.mktemp("trained"), "0123456789abcdef" * 3
     sweep = {**TINY, "batch_sizes": [16, 64], "repeats": 3, "search": {"trials": 4}}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    trackers = ("--track", "tensorboard", "--track", "wandb")
     result = orchestrate(
-        "sweep",
-        folder / "sweep.yaml",
-        "--no-ray",
-        "--out",
-        folder / "run",
-        *trackers,
-        env={**os.environ, "WANDB_MODE": "offline"},
-    )
+        "sweep", folder / "sweep.yaml", "--no-ray", "--out", folder / "run",
+        "--track", "tensorboard", "--track", "wandb",
+        env={**os.environ, "WANDB_MODE": "offline", "WANDB_API_KEY": key[:40]},
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    assert not [file for file in files if key[:40].encode() in file.read_bytes()]
     run = RunFiles.open(folder / "run")
     return folder / "run", [
         {
@@ -282,25 +278,19 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[s
     ]  # fmt: skip
 
 
+def rows_of(trainings: list[dict[str, Any]]) -> Iterator[Row]:
+    for one in trainings:
+        settings = {name: value for name, value in one.items() if name != "measured"}
+        yield from (settings | measured for measured in one["measured"])
+
+
 def as_table(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
-    return write(folder / "a.csv", (
-        {name: value for name, value in one.items() if name != "measured"} | measured
-        for one in trainings for measured in one["measured"]
-    ))  # fmt: skip
+    return write(folder / "a.csv", rows_of(trainings))
 
 
 def as_parquet(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
-    with as_table(run, trainings, folder).open() as file:
-        rows = [{k: _read(v) for k, v in row.items()} for row in csv.DictReader(file)]
-    pq.write_table(pa.Table.from_pylist(rows), folder / "a.parquet")
+    pd.DataFrame(rows_of(trainings)).to_parquet(folder / "a.parquet")
     return folder / "a.parquet"
-
-
-def _read(text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return text or None
 
 
 def as_histories(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
@@ -358,6 +348,7 @@ def test_there_and_back(
         assert there.repeats is not None
         assert here.repeats is not None
         assert (here.workload, here.recipe) == (there.workload, there.recipe)
+        assert here.params == pytest.approx(there.params)
         assert (here.steps, here.censored) == (there.steps, False)
         assert here.repeats.median == there.repeats.median
         assert here.repeats.steps == there.repeats.steps

@@ -64,13 +64,6 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
         ({}, Resources(examples_per_device=32, max_devices=2), 1, "take 2 ranks each"),
         ({"recipes": ["lion"], "search": {"trials": 5}}, Resources(stack=4), 1, "not one of ours"),
         (
-            {
-                "workloads": [models.name(models.MLP)], "goals": None,
-                "recipes": [{"name": "sgd", "space": {"dropout": {"low": 0, "high": 0.5}}}],
-            },
-            Resources(), 1, "'dropout' draws random numbers",
-        ),
-        (
             {"workloads": ["digits/cnn"], "batch_sizes": [1024]},
             Resources(), 1, "keeps a device busy",
         ),
@@ -113,38 +106,6 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     assert {key.batch_size for key, _ in RunFiles.open(run).timed()} == {64, 256}
 
 
-@pytest.mark.slow
-def test_searches_take_the_course_that_they_take_one_trial_after_another(
-    sweep_file: SweepFile, tmp_path: Path
-) -> None:
-    """One search learns from results, the other widens its range; both have repeats and grow
-    afterwards."""
-    narrow = {"learning_rate": {"low": 0.003, "high": 0.03, "scale": "log"}}
-    learning = {"algorithm": "tpe", "generation": 4}
-    run = tmp_path / "run"
-    for trials in (8, 12):
-        file = sweep_file(
-            goals=["val/error < 0.3"], budget={"steps": 200}, batch_sizes=[64], repeats=2,
-            seed=6,
-            recipes=[
-                {"name": "learns", "optimizer": "momentum",
-                 "search": {**learning, "trials": trials}},
-                {"name": "widens", "optimizer": "sgd", "space": narrow,
-                 "search": {"extend": True, "trials": 8}},
-            ],
-        )  # fmt: skip
-        command("sweep", str(file), "--no-ray", "--out", str(run))
-    alone = ("--set", "resources.stack=1")
-    command("sweep", str(file), "--no-ray", "--out", str(tmp_path / "truth"), *alone)
-    truth = tmp_path / "truth/frontier.csv"
-    assert (run / "frontier.csv").read_bytes() == truth.read_bytes()
-    files = RunFiles(run)
-    widths = {key.recipe: files.trials(key)["width"].to_pylist() for key in files.widths()}
-    assert len(widths["learns"]) == 12
-    assert len(widths["widens"]) > 8
-    assert max(widths["learns"] + widths["widens"]) > 1
-
-
 LOOKING = """
 from orchestrator.workloads.digits import DigitsMLP
 
@@ -156,24 +117,19 @@ class Looking(DigitsMLP):
 """
 
 
-@pytest.mark.parametrize("beyond", [False, True])
 def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
-    beyond: bool, sweep_file: SweepFile, tmp_path: Path
+    sweep_file: SweepFile, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.py").write_text(LOOKING)
-    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 1 if beyond else 0.5}}
+    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 0.5}}
     recipe = {"name": "own", "optimizer": "sgd", "space": space}
     file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
     said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
     run = RunFiles.open(tmp_path / "run")
     (study,) = run.studies()
     assert run.widths() == {study.key: 3}
-    if beyond:
-        assert said.returncode == 1
-        assert "ArithmeticError: a margin beyond a half" in said.stderr
-    else:
-        assert said.returncode in (0, 3), said.stderr
-        assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
+    assert said.returncode in (0, 3), said.stderr
+    assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
 
 
 def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:

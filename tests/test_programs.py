@@ -329,46 +329,6 @@ def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
         refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
 
 
-NOISY = """
-import torch
-from orchestrator.noise import NoiseScale
-
-def main(trial):
-    torch.manual_seed(trial.seed % 1000)
-    weights = torch.nn.Parameter(torch.ones(20))
-    optimizer = torch.optim.SGD([weights], lr=trial.params["learning_rate"])
-    count = 4
-    noise = NoiseScale([weights], batch_size=trial.batch_size, micro_batch=trial.batch_size // 4)
-    for step in range(1, trial.steps + 1):
-        for _ in range(count):
-            examples = torch.randn(trial.batch_size // count, 20)
-            (((weights + examples) ** 2).sum(1).mean() / count).backward()
-            noise.after_backward()
-        noise.before_step()
-        optimizer.step()
-        optimizer.zero_grad()
-        loss = (weights**2).sum().item()
-        if step % 5 == 0 and not trial.report(step, {"loss": loss, **noise.metrics()}):
-            break
-"""
-
-
-@pytest.mark.dear
-def test_a_noise_scale_that_is_reported_gives_forecasts(folder: Path) -> None:
-    (folder / "noisy.py").write_text(NOISY)
-    space = {"learning_rate": 0.02}
-    sweep = {
-        **SWEEP,
-        "workloads": [{"function": "noisy.py:main", "goal": "loss < 2"}],
-        "recipes": [{"name": "sgd", "space": space}],
-        "batch_sizes": [8, 64],
-    }
-    run = orchestrator.sweep(sweep, ray=False, out=folder / "run", quiet=True)
-    (compared,) = run.forecasts()
-    assert compared.forecast is not None
-    assert compared.forecast.value > 0
-
-
 @pytest.mark.dear
 def test_a_function_of_this_process_is_handed_over(folder: Path) -> None:
     """As one of a notebook, which no other process can import."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import conftest
 import pytest
 from holding import first_held
 from hypothesis import given, settings
@@ -210,11 +211,5 @@ def test_a_trial_that_ended_at_a_smaller_budget_is_set_back_to_its_last_step_on_
 def ended(
     study: Study, index: int, status: Status, shown: Mapping[int, float], repeat: int = 0
 ) -> FinishedTrial:
-    return FinishedTrial(
-        trial=Trial(study=study, index=index, seed=0, params={}, repeat=repeat),
-        outcome=Outcome(status=status, steps=max(shown), seconds=0.0),
-        measurements=tuple(
-            Measurement(step=step, seconds=0.0, metrics={"val/error": value})
-            for step, value in shown.items()
-        ),
-    )
+    trial = Trial(study=study, index=index, seed=0, params={}, repeat=repeat)
+    return conftest.ended(trial, status, shown)

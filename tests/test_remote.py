@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import TINY, assert_refused, train_all, wait_for
+from conftest import ROOT, TINY, assert_refused, train_all, wait_for
 from machines import MINE, Machine, can_be_had, machines
+from test_branching import TRUNK
 from test_docs import blocks
 
 from orchestrator.planning.studies import plan
@@ -29,34 +30,18 @@ pytestmark = [
     pytest.mark.skipif(not (SSHD and shutil.which("rsync")), reason="needs sshd and rsync"),
 ]
 
-ROOT = Path(__file__).parent.parent
-
 SWEEP = {
-    "name": "away",
-    "workloads": ["mine.py:Mine"],
-    "goals": ["val/error < 0.05"],
-    "recipes": ["sgd"],
-    "batch_sizes": [32, 64],
-    "search": {"trials": 4},
-    "budget": {"steps": 2000},
+    **TINY, "name": "away", "workloads": ["mine.py:Mine"], "goals": ["val/error < 0.05"],
+    "batch_sizes": [32, 64], "search": {"trials": 4}, "budget": {"steps": 2000},
     "stop": {"dominated": False},
-}
+}  # fmt: skip
 
-BRANCHES = {
-    "name": "far",
-    "trunk": {
-        "workload": "mine.py:Mine",
-        "optimizer": "sgd",
-        "space": {"learning_rate": 0.1},
-        "batch_size": 8,
-        "budget": {"examples": 4000},
-    },
-    "points": [20],
-    "factors": [1, 2],
+FAR = {
+    "name": "far", "points": [20], "factors": [1, 2], "seeds": 3,
+    "trunk": {**TRUNK, "workload": "mine.py:Mine", "budget": {"examples": 4000}},
     "learning_rate": {"rules": ["linear"], "multiples": [1]},
-    "seeds": 3,
     "length": {"examples": 512, "at_most": 512},
-}
+}  # fmt: skip
 
 SSHD_CONFIG = """
 HostKey {key}
@@ -218,7 +203,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
             str(machine.home / ".ray" / "auth_token") for machine in (away.head, away.worker)
         }
 
-    (laptop.home / "branches.yaml").write_text(yaml.safe_dump(BRANCHES))
+    (laptop.home / "branches.yaml").write_text(yaml.safe_dump(FAR))
     branch = ("orchestrate", "branch", "branches.yaml", "--cluster", "cluster.yaml", "--json")
     answer = json.loads(laptop.do(*branch))
     assert answer["complete"]

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, command, orchestrate
+from conftest import TINY, command
 from driving import frontier, trained_alone
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.results import RunFiles
 from orchestrator.sweeping import local
 from orchestrator.sweeping.local import why_here
 
@@ -69,27 +68,3 @@ def test_a_small_sweep_says_that_it_needs_no_ray_and_imports_little(
     assert sum("--ray" in line for line in done.stderr.splitlines()) == 1
     assert set(done.stdout.splitlines()[-1].split()) == {"imported:", "torch", "pyarrow"}
     assert frontier(tmp_path / "run") == frontier(trained_alone(sweep_file()))
-
-
-RAISING = """
-from orchestrator.workloads.digits import DigitsMLP
-
-class Raising(DigitsMLP):
-    def loss(self, model, batch):
-        if len(batch[0]) > 2 and model.training and next(model.parameters()).std() > 0.1:
-            raise RuntimeError("too large")
-        return super().loss(model, batch)
-"""
-
-
-def test_a_trial_that_raises_is_recorded_as_failed_as_on_ray(
-    sweep_file: Callable[..., Path], tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(RAISING)
-    file = sweep_file(workloads=["mine.py:Raising"], batch_sizes=[64], faults={"max_failures": 0})
-    done = orchestrate("sweep", file, "--out", tmp_path / "run", cwd=tmp_path)
-    assert done.returncode in (0, 1, 3), done.stderr
-    run = RunFiles(tmp_path / "run")
-    rows = [row for study in run.studies() for row in run.trials(study.key).to_pylist()]
-    assert {row["status"] for row in rows} >= {"failed"}
-    assert any("too large" in (row["error"] or "") for row in rows)

@@ -1,64 +1,32 @@
 import math
-import multiprocessing
 import random
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
-from itertools import cycle
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_trial, refused
+from conftest import ended, make_trial
 
 from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
-from orchestrator.records import FinishedTrial, Measurement, Outcome
+from orchestrator.records import FinishedTrial
 from orchestrator.records.studies import Program
 from orchestrator.results import RunFiles, merger, study_files
 from orchestrator.results.merger import Merger
 
 
-def finished(index: int, *losses: float, status: str = "exhausted") -> FinishedTrial:
-    measurements = tuple(
-        Measurement(step=10 * i, seconds=0.1 * i, metrics={"val/loss": loss})
-        for i, loss in enumerate(losses)
-    )
-    outcome = Outcome(status=status, steps=10 * len(losses), seconds=1.0)  # type: ignore[arg-type]
-    return FinishedTrial(trial=make_trial(index=index), outcome=outcome, measurements=measurements)
+def finished(index: int, *errors: float, status: Any = "exhausted") -> FinishedTrial:
+    shown = {10 * number: error for number, error in enumerate(errors)}
+    return ended(make_trial(index=index), status, shown, steps=10 * len(errors))
 
 
 STUDY = make_trial().study
 KEY = STUDY.key
-
-
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path)
-    run.write(finished(1, 2.0, math.nan, status="diverged"))
-    run.write(finished(0, 3.0, 1.0))
-    assert run.trials(KEY)["status"].to_pylist() == ["exhausted", "diverged"]
-    assert run.trials(KEY)["params"].to_pylist() == ['{"learning_rate": 0.1}'] * 2
-    table = run.measurements(KEY)
-    assert table["trial"].to_pylist() == [0, 0, 1, 1]
-    assert table["val/loss"].to_pylist()[:3] == [3.0, 1.0, 2.0]
-    assert math.isnan(table["val/loss"].to_pylist()[3])
-
-
-def test_measurements_without_a_trial_row_do_not_count(tmp_path: Path) -> None:
-    """A writer that was killed in between."""
-    run = RunFiles(tmp_path)
-    run.write(finished(0, 3.0))
-    run.write(finished(1, 3.0), finished(2, 3.0))
-    max(tmp_path.glob("trials/**/trials-*.parquet")).unlink()
-    next(tmp_path.glob("trials/**/")).joinpath(".trials-1795734249123.parquet.77").write_bytes(b"h")
-    assert set(run.measurements(KEY)["trial"].to_pylist()) == {0}
-    assert run.trials(KEY).num_rows == 1
-    run.put_together(KEY, finished=False)
-    assert {path.name for path in tmp_path.rglob("[!.]*.parquet")} == {"study.parquet"}
 
 
 def test_the_rows_that_make_trials_count_are_written_last(
@@ -95,19 +63,10 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
         if attempt == 1:
             run.put_together(KEY, finished=False)
         assert run.trials(KEY)["steps"].to_pylist()[0] == 10 * (attempt + 1)
-        assert run.curve(KEY, 0)["val/loss"].to_pylist() == [*map(float, range(attempt + 1))]
+        assert run.curve(KEY, 0)["val/error"].to_pylist() == [*map(float, range(attempt + 1))]
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
     assert run.measurements(KEY)["trial"].to_pylist() == [0] * 4 + [1, 2, 3, 4]
     assert run.loose(KEY) == 2
-
-
-def test_metrics_may_appear_later(tmp_path: Path) -> None:
-    run = RunFiles(tmp_path)
-    run.write(finished(0, 3.0))
-    later = Measurement(step=0, seconds=0.0, metrics={"val/loss": 1.0, "test/loss": 2.0})
-    outcome = Outcome(status="exhausted", steps=0, seconds=0.0)
-    run.write(FinishedTrial(trial=make_trial(index=1), outcome=outcome, measurements=(later,)))
-    assert run.measurements(KEY)["test/loss"].to_pylist() == [None, 2.0]
 
 
 def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
@@ -142,11 +101,6 @@ def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
     assert [trial.outcome.width for trial in run.finished(STUDY)] == [1, 1]
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with refused("not-a-run", tmp_path, "sweep.yaml"):
-        RunFiles.open(tmp_path)
-
-
 def tables(run: RunFiles) -> list[object]:
     return [run.trials(KEY).to_pylist(), run.measurements(KEY).to_pylist(), run.metrics(KEY)]
 
@@ -161,11 +115,11 @@ def test_trials_put_together_are_the_same_trials(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.rglob("*.parquet")} == {"study.parquet"}
     assert str(tables(run)) == str(before)
     assert str([*run.finished(STUDY)]) == str(trials)
-    assert run.curve(KEY, 0)["val/loss"].to_pylist() == [3.0, 1.0]
+    assert run.curve(KEY, 0)["val/error"].to_pylist() == [3.0, 1.0]
     # The failed one is tried again, and more are added.
     run.write(finished(1, 5.0))
     run.write(finished(3, 4.0))
-    assert run.curve(KEY, 1)["val/loss"].to_pylist() == [5.0]
+    assert run.curve(KEY, 1)["val/error"].to_pylist() == [5.0]
     before = tables(run)
     run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
@@ -281,65 +235,3 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
 def folders(run: RunFiles, kind: str) -> list[Path]:
     run.write(finished(0, 1.0))
     return [path.parent for path in run.place.local.glob(f"{kind}/**/trials-*")]
-
-
-def write_on(path: Path, said: Connection) -> None:
-    """Writes trial after trial, and says when one is written; a thread puts them together."""
-    merger.MOST_LOOSE, merger.LOOSE_SHARE = 5, 0
-    run = RunFiles(path)
-    merging = Merger(run, [KEY])
-    last = len(run.trials(KEY)) - 1
-    for size in cycle((1, 3, 2)):
-        first, last = last + 1, last + size
-        run.write(
-            *(
-                finished(index, *(float(index + step) for step in range(1 + index % 50)))
-                for index in range(first, last + 1)
-            )
-        )
-        said.send(last)
-        merging.wrote(KEY, size)
-
-
-@pytest.mark.slow
-def test_what_was_said_to_be_written_is_there_after_any_kill(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At random moments, and while it is being written and put together."""
-    run, chance, last = RunFiles(tmp_path), random.Random(0), -1
-    # Forked off a process that has everything imported.
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["test_store"])
-    for _ in range(30):
-        said, to_say = processes.Pipe(duplex=False)
-        process = processes.Process(target=write_on, args=(tmp_path, to_say))
-        process.start()
-        to_say.close()
-        for _ in range(chance.randint(1, 8)):
-            last = said.recv()
-        check(run, last)
-        process.join(chance.uniform(0, 0.02))
-        process.kill()
-        process.join()
-        with suppress(EOFError):
-            while True:
-                last = said.recv()
-        assert check(run, last) <= last + 4
-    assert last > 100
-
-
-def check(run: RunFiles, said: int) -> int:
-    """How many trials there are: at least up to the one `said` to be written, each in full."""
-    trials = run.trials(KEY)["trial"].to_pylist()
-    assert said < len(trials)
-    assert trials == [*range(len(trials))]
-    values: dict[int, list[float]] = {}
-    if not trials:
-        return 0
-    measured = run.measurements(KEY)
-    for trial, value in zip(*(measured[n].to_pylist() for n in ("trial", "val/loss")), strict=True):
-        values.setdefault(trial, []).append(value)
-    for trial in trials:
-        assert values[trial] == [float(trial + step) for step in range(1 + trial % 50)]
-    return len(trials)

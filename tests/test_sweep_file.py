@@ -118,10 +118,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "wrong-value": [
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         ({"search": {"trials": 0}}, "search.trials", 1, 0),
-        ({"search": {"trials": 10**9}}, "search.trials", 100000, 10**9),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),
-        ({"batch_sizes": [0]}, "batch_sizes.0", 1, "1,000,000,000", 0),
         ({"batch_sizes": [10**10]}, "batch_sizes.0", "1,000,000,000", 10**10),
         (ladder(1, "ful", 2), "batch_sizes.to", "`full`", "'ful'"),
         ({"batch_sizes": "full"}, "batch_sizes", "'full'"),
@@ -135,17 +133,11 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (quadratic("d=0"), "`d`", 1, 0),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        ({"budget": {"steps": 10**18}}, "budget.steps", BILLION, 10**18),
-        ({"budget": {"epochs": 1e300}}, "budget.epochs", BILLION, 1e300),
-        ({"repeats": 10**9}, "repeats", 100000, 10**9),
-        ({"seed": 2**63}, "seed", 2**63 - 1, 2**63),
-        ({"evaluate": {"spacing": 1e308}}, "evaluate.spacing", 1000000, 1e308),
-        ({"resources": {"cpus_per_rank": 10**12}}, "resources.cpus_per_rank", 100000, 10**12),
-        ({"resources": {"gpus_per_device": 5e-324}}, "gpus_per_device", 0.0001),
         ({"report": {"baseline": "sgd@" + "9" * 200}}, "report.baseline"),
     ],
 }
-"""The rule that is broken -> changes to a sweep that break it, each with what the message shows."""
+"""The rule that is broken -> changes to a sweep that break it, each with what the message shows.
+Bounds of single numbers are in the schema, which test_docs.py compares."""
 
 
 @pytest.mark.parametrize(
@@ -186,14 +178,6 @@ def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, said: Any) ->
     (tmp_path / "bad.yaml").write_text(text)
     with refused(*said, tmp_path / "bad.yaml"):
         load_sweep(tmp_path / "bad.yaml")
-
-
-@pytest.mark.dear
-def test_the_command_exits_with_2_before_ray_starts(sweep_file: SweepFile, tmp_path: Path) -> None:
-    result = orchestrate("sweep", sweep_file(recipes=["sdg"]), "--out", tmp_path / "run")
-    assert_refused(result, "unknown-name", "recipe 'sdg'")
-    assert result.stderr.startswith("error[")
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.dear

@@ -1,6 +1,4 @@
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -237,28 +235,6 @@ def test_own_workload_from_a_file(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(OWN.replace("def model", "def modle"))
     with refused("not-callable", f"{tmp_path}/half.py:Blobs", "model"):
         load_workload(f"{tmp_path}/half.py:Blobs")
-
-
-@pytest.mark.dear
-def test_a_users_folder_named_workloads_lives_beside_ours(tmp_path: Path) -> None:
-    folder = tmp_path / "workloads"
-    folder.mkdir()
-    (folder / "__init__.py").touch()
-    (folder / "mine.py").write_text(OWN)
-    code = (
-        "from orchestrator.workloads import load_workload;"
-        "print(load_workload('workloads.mine:Blobs').goal, load_workload('digits/mlp').goal)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "val/error < 0.1 val/error < 0.04"
-
-
-def test_options_are_typed() -> None:
-    assert load_workload("noisy_quadratic?d=7&precondition=0.5").model().weight.shape == (1, 7)
-    with refused("wrong-value", "'noisy_quadratic'", "'d'", "int", "'seven'"):
-        load_workload("noisy_quadratic?d=seven")
 
 
 def test_mnist_is_split_as_published(small_data: Path) -> None:
