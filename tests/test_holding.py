@@ -142,8 +142,6 @@ def test_neither_racing_nor_stacks_nor_kills_change_what_holds(
     assert (killed / "frontier.csv").read_bytes() == csv
     # The same trials answer whether the first goal holds, as if each had trained to its budget.
     for row in first:
-        assert row.repeats is not None
-        assert row.repeats.held is not None
         assert row.repeats.lost == sum(
             step not in row.repeats.held.steps for step in row.repeats.steps
         )
@@ -186,9 +184,6 @@ def test_what_is_lost_again_is_what_a_simulation_loses(tmp_path: Path) -> None:
             ray=False,
         )  # fmt: skip
         first, held = (row.repeats for row in frontier_of(RunFiles.open(run.path)))
-        assert first is not None
-        assert held is not None
-        assert first.lost is not None
         true_first, true_held = simulated(batch_size, learning_rate, 0.2)
         for found, truth in ((first, true_first), (held, true_held)):
             steps = [*found.steps, *[math.inf] * (found.count - found.reached)]
@@ -199,7 +194,6 @@ def test_what_is_lost_again_is_what_a_simulation_loses(tmp_path: Path) -> None:
         share = true_lost.mean()
         error = math.sqrt(share * (1 - share) / first.count)
         assert abs(first.lost / first.count - share) < 3.3 * error + 1e-9
-        assert first.held is not None
         true_short = np.where(true_held + 2 <= stays, true_held, BUDGET + 1)
         short = [*first.held.steps, *[BUDGET + 1] * (first.held.count - first.held.reached)]
         assert ks_2samp(short, true_short).pvalue > 0.001

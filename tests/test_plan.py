@@ -74,10 +74,8 @@ def test_an_outlook_by_hand() -> None:
     # 20 steps and 2 evaluations; 100 and 6.
     low = 10 * (2 + 2 + quick) + 6 * 4 * (2 + 2 + quick)
     high = 10 * (10 + 6 + slow) + 6 * 4 * (10 + 6 + slow)
-    assert found.device_hours is not None
     assert found.device_hours[0] == pytest.approx(low / 3600)
     assert found.device_hours.high == pytest.approx(high / 3600)
-    assert found.money is not None
     assert found.money.high == pytest.approx(high / 1000)
     assert found.seconds.keys() == {8, 4}
     assert found.seconds[4][0] == pytest.approx(low / 4 + STARTING_SECONDS[0])
@@ -102,7 +100,6 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     taken = {"examples": 30_000, "evaluations": 300, "training": 10.0}
     assert dear_evaluations(**taken, evaluating=5.0) is None
     said = dear_evaluations(**taken, evaluating=10.0)
-    assert said is not None
     # 100 examples apart it is half of the time; 570 apart it would be 1 / (1 + 5.7), about 15 %.
     assert said.startswith("Evaluations take 50% of the time. With at least 570 training examples")
     assert "`evaluate: {min_examples: 570}`" in said
@@ -114,7 +111,6 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     assert said.endswith("With fewer, the steps to the goal would be known too coarsely.")
     assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
     small, large = outlook([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
-    assert small.dear is not None
     assert small.dear.startswith("Evaluations take 38% of the time.")
     assert large.dear is None
 

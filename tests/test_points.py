@@ -36,7 +36,6 @@ def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     every = [replace(row, batch_size=size) for row in rows for size in (8, 16, 32, 64)]
     assert {point.recipe: point.steps for point in points_of(rows)} == {"lucky": 530, "solid": 420}
     found = advice(costs(every))
-    assert found is not None
     assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
     assert ">1.26<" in table_of_ratios(rows)
     lines = {line.name: line for line in steps_to_goal(rows).as_plotly().data}
@@ -50,8 +49,6 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     curve = [repeated(row, 2 * (row.steps or 0)) for row in ROWS]
     (of_medians,) = scalings(curve)
     (of_minima,) = scalings([*curve[:-1], ROWS[-1]])
-    assert of_medians.steps_min is not None
-    assert of_minima.steps_min is not None
     assert [point.steps for point in points_of([*curve[:-1], ROWS[-1]])] == [r.steps for r in ROWS]
     assert "Steps are medians of repeats." in sentence(of_medians)
     assert "Steps are minima over trials." in sentence(of_minima)
@@ -123,7 +120,6 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
             run.write(replace(found, trial=replace(found.trial, params=params)))
     (row,) = frontier_of(run)
     assert (row.steps, row.trial, row.finished) == (10, lucky, True)
-    assert row.repeats is not None
     assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (better, 3, 110)
     said = f"the fewest steps are of trial {lucky}, by luck: learning_rate {0.1 + lucky:g}"
     assert row.remarks()[0] == said
@@ -147,12 +143,10 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     if status == "reached":
         assert row.repeats is None
         return
-    assert row.repeats is not None
     count = 2 if status == "exhausted" else 1
     assert (row.repeats.count, row.repeats.reached) == (count, 1)
     assert row.repeats.median == (None if count == 2 else 30)
     (loose,) = frontier_of(run)
-    assert loose.repeats is not None
     assert loose.repeats.reached == count
 
 

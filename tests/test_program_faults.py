@@ -561,7 +561,6 @@ def test_a_killed_program_comes_to_what_it_would_have_come_to(
         )
     (tmp_path / "halt").unlink()
     finished = attempt(tmp_path, trial, killer, "")
-    assert finished is not None
     assert finished.outcome.status == truth.outcome.status == "reached"
     assert finished.outcome.steps == truth.outcome.steps
     assert heard_by(finished) == heard_by(truth)
@@ -592,7 +591,6 @@ tell(5, error=5)
     patient = Killer("", patience=10**6)
     assert attempt(tmp_path, trial, patient, "closed") is None
     finished = attempt(tmp_path, trial, patient, "")
-    assert finished is not None
     assert finished.outcome.status == "reached"
     assert [each.step for each in finished.measurements] == [3, 5, 7]
     assert finished.outcome.resumed_steps == 7
@@ -624,7 +622,6 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     assert [*folder.glob(f"{starting.CHANNEL}*")] == [channel], "nothing is started yet"
     (folder / "go").touch()
     *_, (_, finished) = events
-    assert isinstance(finished, FinishedTrial)
     assert losses(finished) == [(7, 0.5)]
     earlier.close()
 
@@ -636,7 +633,6 @@ def test_a_trial_that_is_over_is_not_trained_again(tmp_path: Path) -> None:
         assert any(measurement for _, measurement in events)
         assert next(events)[1] is None, "it has time to end itself"
     ((_, finished),) = train_programs([commission(tmp_path, trial)], Devices(starts=()))
-    assert isinstance(finished, FinishedTrial)
     assert losses(finished) == [(1, 0.1)]
     assert not [*(tmp_path / "trials").iterdir()]
 

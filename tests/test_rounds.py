@@ -369,17 +369,14 @@ def test_another_study_is_served_while_one_waits_for_its_round() -> None:
     recipes = [p.trial.study.recipe for p in proposals if p]
     assert recipes == ["long"] * 4 + ["short"]
     for proposal in proposals[:4]:
-        assert proposal is not None
         director.record(finish(proposal.trial, ("diverged", 1)))
     after = director.next()
-    assert after is not None
     assert (after.trial.study.recipe, after.trial.index >= 4) == ("long", True)
 
 
 def test_what_lies_near_the_best_point_starts_first() -> None:
     director = begin(make_study(trials=12))
     first = director.next()
-    assert first is not None
     director.record(finish(first.trial, ("reached", 10)))
     place = math.log(value_of(first.trial))
     distances = [abs(math.log(value_of(p.trial)) - place) for p in all_waiting(director)]

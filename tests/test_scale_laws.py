@@ -212,7 +212,6 @@ def test_a_run_says_its_best_batch_size_for_each_amount(tmp_path: Path) -> None:
         if best.within == "steps=8":
             assert "too few" in best.verdict
             continue
-        assert best.batch_size is not None
         low, high = best.batch_size.ends
         assert low <= 32 <= high < 64
         # The parabola is exact, between the grid's rates.
@@ -332,12 +331,9 @@ def test_the_laws_of_rates_and_timescales(scaled: RunFiles) -> None:
         point.batch_size: {"lr": 0.1 * point.batch_size**0.5, "wd": 0.01} for point in best.points
     }
     best = replace(best, points=tuple(replace(p, params=tuned[p.batch_size]) for p in best.points))
-    assert best.batch_size is not None
     size = best.batch_size.value
     rate, timescale = at_best(best, BEST_RATE), at_best(best, TIMESCALE)
-    assert rate is not None
     assert rate.value == pytest.approx(0.1 * size**0.5)
-    assert timescale is not None
     assert timescale.value == pytest.approx(size**0.5 / (0.1 * 0.01 * DATA), rel=0.01)
 
 

@@ -67,7 +67,6 @@ class WithOneAnother(models.MLP):
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         splits = dict(super().data(data_dir))
         train = splits["train"]
-        assert isinstance(train, Tensors)
 
         def centred(batch: Batch, seeds: Tensor) -> Batch:
             return batch[0] - batch[0].mean(dim=0), batch[1]

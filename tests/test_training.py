@@ -204,7 +204,6 @@ def test_a_rehearsal_names_what_a_measurement_holds() -> None:
     )
     measurements, _ = run_trial(trial)
     named = rehearse(trial)
-    assert isinstance(named, list)
     assert set(named) == set(measurements[-1].metrics)
     assert {"val/ema_error", "train/loss", "weights/distance"} < set(measurements[-1].metrics)
 
