@@ -139,15 +139,3 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         assert [path for path in seen["readable"] if path.startswith(str(run))], "it was looked at"
     assert elsewhere == []
     assert not session.exists()
-
-
-def test_a_run_is_as_private_as_its_owner_wants_it(open_folder: Path) -> None:
-    run = open_folder / "run"
-    sweep = describe(open_folder, checkpoint={"every_seconds": 0.01})
-    with masked(0o077), driving(open_folder, "sweep", sweep, "--out", run, "--no-ray") as driver:
-        driver.wait_until(lambda: recorded(run) >= 2 and (run / "checkpoints").exists())
-        meanwhile = seen_by_nobody(run)
-        driver.process.terminate()
-        code, said = driver.end()
-    assert code == 130, said
-    assert meanwhile == seen_by_nobody(run) == {"secrets": [], "readable": [], "writable": []}
