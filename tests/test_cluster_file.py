@@ -108,21 +108,6 @@ def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[st
     assert cluster.price_per_hour is not None
 
 
-@of(*RENTED)
-def test_spot_machines_have_a_stand_in_and_gangs_a_large_one(written: dict[str, Any]) -> None:
-    types = written["available_node_types"]
-    spot, stand_in = types["gpu_spot"], types["gpu_on_demand"]
-    assert spot["resources"] == stand_in["resources"]
-    assert "spot" in str(spot["node_config"]).lower()
-    assert "spot" not in str(stand_in["node_config"]).lower()
-    assert types["four_gpus"]["resources"]["GPU"] > spot["resources"]["GPU"]
-
-
-@of("cluster.local.yaml")
-def test_machines_of_ones_own_tell_themselves_what_they_hold(file: str) -> None:
-    assert described_in(ROOT / file) is None
-
-
 CLUSTER = """
 max_workers: 3
 available_node_types:
@@ -197,12 +182,6 @@ def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: P
     )
 
 
-def test_its_own_name_is_in_its_commands(file: str) -> None:
-    """They were copied from one to the other."""
-    named = re.findall(r"\b(cluster[\w.]*\.yaml)", (ROOT / file).read_text())
-    assert set(named) == {file}
-
-
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_ray_is_never_started_without_its_token(prepared: dict[str, Any], role: str) -> None:
     (start,) = (c for c in prepared[f"{role}_start_ray_commands"] if "ray start" in c)
@@ -213,13 +192,6 @@ def test_ray_is_never_started_without_its_token(prepared: dict[str, Any], role: 
 def test_the_dashboard_is_on_the_loopback_interface(prepared: dict[str, Any]) -> None:
     (start,) = (c for c in prepared["head_start_ray_commands"] if "ray start" in c)
     assert "--dashboard-host=127.0.0.1" in start
-
-
-def test_what_is_mounted_and_installed_is_there(prepared: dict[str, Any]) -> None:
-    assert [Path(source) for source in prepared["file_mounts"].values()] == [Path()]
-    (install,) = (c for c in prepared["setup_commands"] if "pip install" in c)
-    assert "-c constraints.txt ." in install
-    assert (ROOT / "constraints.txt").exists()
 
 
 @of(KUBERNETES)

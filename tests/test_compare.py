@@ -252,18 +252,13 @@ def test_runs_that_cannot_be_compared_are_refused(runs: Path, tmp_path: Path) ->
     orchestrator.sweep(tiny, out=tmp_path / "other", ray=False, quiet=True)
     a = RunFiles(runs / "a")
     RunFiles(tmp_path / "new").create(a.sweep(), a.studies(), provenance={})
+    RunFiles(tmp_path / "branches").create({"name": "b", "branch": {"trunk": {}}}, [], {})
     for b, code in {
         runs / "a": "given-twice",
         tmp_path: "not-a-run",
         tmp_path / "other": "incomparable",
         tmp_path / "new": "unfinished",
+        tmp_path / "branches": "holds-branches",
     }.items():
         with refused(code, b):
             orchestrator.open_run(runs / "a").compare(b)
-
-
-def test_branches_are_refused(tmp_path: Path, runs: Path) -> None:
-    run = RunFiles(tmp_path / "branches")
-    run.create({"name": "b", "branch": {"trunk": {}}}, [], provenance={})
-    with refused("holds-branches", run.place):
-        orchestrator.open_run(runs / "a").compare(run.place.local or "")

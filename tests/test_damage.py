@@ -146,12 +146,6 @@ def test_every_command_answers_beside_a_damaged_trial(path: Path, kind: str, nam
     assert "2 of 3 trials have finished" in " ".join(found["frontier"].split())
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_left_out(path: Path, planned: Plan) -> None:
-    file_of(path, "trials").chmod(0)
-    assert len(RunFiles(path).trials(planned.studies[0].key)) == 2
-
-
 @pytest.mark.parametrize("kind", ["trials", "measurements"])
 def test_damage_to_a_whole_study_is_refused_by_name(
     kind: str, path: Path, planned: Plan, tmp_path: Path

@@ -35,26 +35,20 @@ def started(trial: Trial) -> Trainer:
     return engine.at()
 
 
-def shuffled(order: str, *, head: bool) -> nn.Module:
-    """Returns a decoder whose attributes come in the given order. Without a head, the embedding is
-    the head, too, and no module says so."""
+class Backwards(nn.Module):
+    """A decoder whose attributes come in the reverse order. Without a head, the embedding is the
+    head, too, and no module says so."""
 
-    class Decoder(nn.Module):
-        def forward(self, tokens: Tensor) -> Tensor:
-            hidden = self.hidden(self.embedding(tokens) + self.positions)
-            return self.last(hidden) if head else functional.linear(hidden, self.embedding.weight)
+    def __init__(self, *, head: bool) -> None:
+        super().__init__()
+        self.last = nn.Linear(10, 10) if head else None
+        self.hidden = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+        self.positions = nn.Parameter(torch.randn(5, 10))
+        self.embedding = nn.Embedding(10, 10)
 
-    model = Decoder()
-    make: dict[str, Callable[[], Any]] = {
-        "embedding": lambda: nn.Embedding(10, 10),
-        "hidden": lambda: nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10)),
-        "positions": lambda: nn.Parameter(torch.randn(5, 10)),
-    }
-    if head:
-        make["last"] = lambda: nn.Linear(10, 10)
-    for name in sorted(make, key=lambda name: order.index(name[0])):
-        setattr(model, name, make[name]())
-    return model
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.hidden(self.embedding(tokens) + self.positions)
+        return self.last(hidden) if self.last else functional.linear(hidden, self.embedding.weight)
 
 
 GPT2 = {"vocab_size": 10, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2}
@@ -85,14 +79,11 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         )
         for tied in ("false", "true")
     },
-    **{
-        f"{order}_{head}": (
-            lambda order=order, head=head: shuffled(order, head=head),  # type: ignore[misc]
-            {"embedding.weight", "positions", *["last.weight"] * head},
-        )
-        for order in ("ephl", "lhpe", "hlep")
-        for head in (False, True)
-    },
+    "backwards": (
+        lambda: Backwards(head=True),
+        {"embedding.weight", "positions", "last.weight"},
+    ),
+    "without_a_head": (lambda: Backwards(head=False), {"embedding.weight", "positions"}),
 }  # fmt: skip
 
 

@@ -149,17 +149,8 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert again.returncode == 0
     assert "nothing to train" in again.stderr
 
-    other = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--set", "seed=1")
-    assert other.returncode == 2
-    assert "seed: 0 in the run, 1 in the sweep" in other.stderr
-
     alone = trained_alone(sweep_file())
     assert (tmp_path / "a/frontier.csv").read_bytes() == (alone / "frontier.csv").read_bytes()
 
     status = json.loads(orchestrate("status", tmp_path / "a", "--json").stdout)
     assert (status["planned"], status["finished"]) == (6, 6)
-    table = orchestrate("frontier", tmp_path / "a", "--goal", "val/error<0.7", "--csv").stdout
-    assert len(table.splitlines()) == 3
-    answers = json.loads(orchestrate("report", tmp_path / "a", "--json").stdout)
-    assert answers[0]["max_useful_batch_size"] is None, "of two batch sizes"
-    assert answers[0]["verdict"].startswith("too few batch sizes")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_trial
+from test_frontier import new_run
 from test_rounds import begin, finish, make_study
 from typer.testing import CliRunner
 
@@ -32,9 +33,7 @@ def study() -> Study:
 @pytest.fixture
 def run(tmp_path: Path, study: Study) -> RunFiles:
     """As an archive could have it."""
-    run = RunFiles(tmp_path / "run")
-    run.create({"name": "x"}, [study], {})
-    return run
+    return new_run(tmp_path / "run", study)
 
 
 @pytest.mark.dear
@@ -97,8 +96,7 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
 ) -> None:
     space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
     study = replace(make_trial(goals=("val/error < 0.5",)).study, space=space, recipe="nesterov")
-    run = RunFiles(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     row = FrontierRow(
         workload=study.workload, recipe="nesterov", optimizer="nesterov", batch_size=32,
         goal="val/error < 0.5", reached=True, censored=False, steps=1234, examples=39_488,
