@@ -108,6 +108,10 @@ def from_packages(path: Path) -> set[str]:
     }
 
 
+def test_every_part_has_a_floor() -> None:
+    assert {part_of(path) for path in FILES} == set(FLOORS)
+
+
 def test_every_file_is_in_the_tree() -> None:
     page = (ROOT.parent / "docs" / "architecture.md").read_text()
     tree = page.partition("## The tree")[2].partition("workloads/")[0]

@@ -107,7 +107,6 @@ TRIALS: dict[str, tuple[Content, str]] = {
     "an id of 4,000 digits": ({"trial_id": HUGE}, "trial_id 99"),
     "a list for a status": ({"status": ["COMPLETE"]}, "status ['COMPLETE'] is not one of"),
     "negative steps": ({"steps": -5}, "steps -5"),
-    "steps beyond 64 bits": ({"steps": 10**30}, "steps 10000"),
     "steps that are none": ({"steps": math.nan}, "steps nan"),
     "too many digits": ('{"status": "COMPLETE", "trial_id": ' + "9" * 5000 + "}", "digits"),
     "depth": ('{"status": "COMPLETE", "parameters": ' + DEEP, "is nested too deeply"),
@@ -210,7 +209,6 @@ def test_a_bad_study_is_what_its_folders_say(archive: Path) -> None:
 CURVES: dict[str, tuple[Content, str, int | None]] = {
     "a negative step": ("step,val/error\n-5,0.1\n20,0.1\n", "rows whose step is no whole", 20),
     "too many examples": (f"step,val/error\n{2**61},0.1\n", "rows whose step is no whole", None),
-    "a comma in a name": ('step,"val/a,b",val/error\n20,1,0.1\n', "", 20),
     "a newline in a name": ('step,"val/a\nb",val/error\n20,1,0.1\n', r"'val/a\nb'", 20),
     "a zero in a name": ("step,val/a\0b,val/error\n20,1,0.1\n", r"'val/a\x00b'", 20),
     "names that are no UTF-8": (b"step,val/\xff,val/error\n20,1,0.1\n", "", 20),

@@ -293,10 +293,6 @@ class Normed(Classification):
         return with_ghosts(model, self.ghosts)
 
 
-class NormedOver100(Normed):
-    ghosts = 100
-
-
 def meter_of(workload: Workload) -> NoiseMeter:
     return NoiseMeter(workload=workload, train=workload.data(None)["train"], device=CPU)
 
@@ -312,7 +308,8 @@ def test_norms_are_measured_ghost_by_ghost() -> None:
 
 
 def test_one_ghost_tells_nothing() -> None:
-    trial, workload = make_trial(batch_size=64), NormedOver100()
+    trial, workload = make_trial(batch_size=64), Normed()
+    workload.ghosts = 100
     state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
     with refused("too-few", "two", 100, 128):
         meter_of(workload).measure(trial, state)

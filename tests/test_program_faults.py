@@ -133,14 +133,9 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("tell(5, loss=5)\ntell(4, loss=4)", False, "it reported step 4 after step 5"),
         ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
         (
-            "open(where, 'ab').write(os.urandom(5000) + b'\\n')",
-            False,
-            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is ',
-        ),
-        (
             "tell(1, loss=5)\nopen(where, 'a').write('{\"step\": 2, \"lo')",
             False,
-            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is \'{"step"',
+            'a line of JSON such as {"step": 100, "loss": 2.5}, but is \'{"step"',
         ),
         ("open(where, 'a').write('[' * 10**5 + '\\n')", False, "a report must be a line of JSON"),
         ("open(where, 'a').write('x' * 10**7)", False, "a report is longer than 1,000,000 bytes"),
@@ -170,7 +165,6 @@ def test_a_command_that_is_not_found_is_named(tmp_path: Path) -> None:
         ("tell(1, loss=5)", "exhausted", [(1, 5)]),
         ("tell(1, loss=5)\n" + REACHES.replace("1", "2", 1), "reached", [(1, 5), (2, 0.1)]),
         ("tell(1, loss=float('nan'))\n" + FOR_EVER, "diverged", None),
-        ("tell(1, loss=None)\n" + FOR_EVER, "diverged", None),
         ("tell(1, loss=10**400)\n" + FOR_EVER, "diverged", None),
         ("tell(1, loss=5)\ntell(1, loss=5)\ntell(2, loss=5)", "exhausted", [(1, 5), (2, 5)]),
         ("tell(1, loss=5)\ntell(101, loss=0.1)\n" + FOR_EVER, "exhausted", [(1, 5)]),
@@ -190,7 +184,6 @@ def test_how_a_trial_ends(
 
 
 STAYS = {
-    "ignores SIGTERM": IGNORES + REACHES + FOR_EVER,
     "a daemon": """
 if not os.fork():
     os.setsid()

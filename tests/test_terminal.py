@@ -215,14 +215,3 @@ def test_what_to_do_next_is_said_once() -> None:
         ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
     ):
         assert re.search(said, answers.what_next(rows, "runs/one"))
-
-
-def test_in_jupyter_answers_go_where_they_are_sent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And not to outputs of the cell, which rich would make of them."""
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    console = terminal.PlainConsole(stderr=True)
-    assert not console.is_jupyter
-    console.print("said")
-    assert capsys.readouterr().err == "said\n"
