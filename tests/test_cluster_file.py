@@ -204,26 +204,7 @@ def test_kubernetes_keeps_strangers_out(written: dict[str, Any]) -> None:
 
 
 @of(KUBERNETES)
-def test_pods_are_alike_where_they_must_be(written: dict[str, Any]) -> None:
-    claim, _ = yaml.safe_load_all((ROOT / KUBERNETES).read_text())
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    groups = [written["spec"]["headGroupSpec"], *written["spec"]["workerGroupSpecs"]]
-    pods = [group["template"]["spec"] for group in groups]
-    containers = [container for pod in pods for container in pod["containers"]]
-    assert len(containers) == len(pods) == 3
-    assert len({container["image"] for container in containers}) == 1
-    for pod, container in zip(pods, containers, strict=True):
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-        assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/results", "/data"]
-        (volume,) = pod["volumes"]
-        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    assert all("nvidia.com/gpu" in str(pod["tolerations"]) for pod in pods[1:])
-
-
-@of(KUBERNETES)
-def test_its_image_is_made_of_what_is_here(written: dict[str, Any]) -> None:
-    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Containerfile").read_text(), re.M)
-    assert all((ROOT / path).exists() for paths in copied for path in paths.split())
+def test_its_ray_is_the_one_that_is_installed_here(written: dict[str, Any]) -> None:
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     assert f"ray=={written['spec']['rayVersion']}" in pinned
 

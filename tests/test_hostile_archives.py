@@ -116,17 +116,6 @@ TRIALS: dict[str, tuple[Content, str]] = {
     "size": (b" " * 2**23 + b"{}", "has 8,388,610 bytes; at most 4,194,304 are read"),
     "our key": ({"orchestrate": 5}, "orchestrate is 5, not a JSON object"),
     "our key, empty": ({"orchestrate": {}}, "has no"),
-    "our key, mistyped": (
-        {
-            "orchestrate": {
-                "trial": [1], "optimizer": "sgd", "status": "reached", "steps": 3, "params": {},
-                "seed": 1, "seconds": "long", "evaluation_seconds": 0, "resumed_seconds": 0,
-                "resumed_steps": 0,
-                "ranks": 1,
-            }
-        },
-        "trial [1] is not a whole number",
-    ),
 }  # fmt: skip
 
 

@@ -98,6 +98,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
     "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
     "bfloat16": (of(models.MLP, precision="bfloat16"), "bfloat16"),
+    "compiled": (of(models.MLP, compile=True), "'compile' is true"),
     "fetched": (of(models.FromFiles), "Loaded fetches batches for one trial"),
     "a model's dropout": (of(WithDropout), "randomness"),
     "lstm": (of(models.LSTM), "lstm"),
