@@ -361,18 +361,12 @@ def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:
             os.close(each)
 
 
-@pytest.mark.parametrize(
-    "content", [b"no events " * 1000, b"\xff" * 10_000, b"\x05" + b"\0" * 7 + b"x" * 5000]
-)
-def test_files_of_events_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_events_that_holds_none_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    (tmp_path / "content").write_bytes(content)
-    code = f"""
-import shutil
-shutil.copy({str(tmp_path / "content")!r}, "{{folder}}/events.out.tfevents.1")
-"""
+    event = b"\x05" + b"\0" * 7 + b"x" * 5000
+    code = f"open('{{folder}}/events.out.tfevents.1', 'wb').write({event!r})"
     heard = Heard(source="tensorboard", place="{folder}")
-    with pytest.raises(ProgramFailed, match=r"no events of TensorBoard|without a report"):
+    with pytest.raises(ProgramFailed, match="no events of TensorBoard"):
         train(tmp_path, trial_of(program(code, heard=heard)))
 
 
