@@ -315,28 +315,18 @@ def test_a_run_that_was_killed_while_it_grew_has_grown(
 ) -> None:
     run, planned = made(tmp_path / "run", sweep_file())
     more = plan(load_sweep(sweep_file(), ["batch_sizes=[64, 128, 256]"]))
-    for name in ("studies.json", "sweep.yaml"):
+    # Before it writes studies.json, and before it writes sweep.yaml.
+    for calls, now in ((1, planned), (2, more)):
         with monkeypatch.context() as patch:
-            patch.setattr(Place, "write_text", unless(name))
-            with pytest.raises(KeyboardInterrupt):
+            kill_after(patch, Place, "write_text", calls)
+            with pytest.raises(Killed):
                 run.create(more.sweep.resolved(), more.studies, {})
-        grown = name == "sweep.yaml"
-        now = more if grown else planned
         assert run.is_for(now.sweep.resolved(), now.studies)
         assert not run.is_for(now.sweep.resolved(), now.studies[:1])
         refuse_changed(run)
         assert plan_again(now.sweep, run.studies()).studies == now.studies
     run.write_sweep_file()
     assert yaml.safe_load((tmp_path / "run/sweep.yaml").read_text()) == more.sweep.resolved()
-
-
-def unless(name: str) -> Callable[[Place, str], None]:
-    def write_text(place: Place, text: str) -> None:
-        if str(place).endswith(name):
-            raise KeyboardInterrupt
-        place.write(text.encode())
-
-    return write_text
 
 
 @pytest.mark.parametrize(
