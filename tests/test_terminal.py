@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import make_trial
 from test_frontier import new_run
+from test_report import ROW
 from test_rounds import begin, finish, make_study
 from typer.testing import CliRunner
 
@@ -200,10 +201,7 @@ def test_what_is_left_is_counted_down_while_long_trials_train(
 
 
 def test_what_to_do_next_is_said_once() -> None:
-    row = FrontierRow(
-        workload="w", recipe="sgd", optimizer="sgd", batch_size=1024, goal="val/error < 0.5",
-        reached=True, censored=False, trials={"reached": 1}, trials_used=1, warnings=(),
-    )  # fmt: skip
+    row = replace(ROW, batch_size=1024)
     narrow = replace(row, warnings=("learning_rate 1 is near the upper end, 1, of its range",))
     short = replace(row, reached=False)
     failed = replace(row, trials={"failed": 1})
