@@ -298,24 +298,14 @@ print("step 7 loss 0.5", flush=True)
 
 def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -> None:
     heard = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
-    before = memory_of(os.getpid())
-    most = 0
-
-    def started(start: Start) -> Kept:
-        nonlocal keeper
-        keeper = Kept(start)
-        return keeper
-
-    keeper: Kept | None = None
-    events = train_programs(
-        [commission(tmp_path, trial_of(program(WRITES, heard=heard)))], Devices(starts=(started,))
-    )
-    for _, event in events:
+    before, most, killer = memory_of(os.getpid()), 0, Killer("")
+    trial, devices = trial_of(program(WRITES, heard=heard)), Devices(starts=(killer.start,))
+    for _, event in train_programs([commission(tmp_path, trial)], devices):
         if isinstance(event, FinishedTrial):
             assert losses(event) == [(7, 0.5)]
-        elif keeper is not None:
+        elif killer.kept:
             with suppress(OSError):
-                most = max(most, memory_of(keeper._keeper.pid))
+                most = max(most, memory_of(killer.kept[-1]._keeper.pid))
     assert most < 50 * 2**20
     assert memory_of(os.getpid()) - before < 50 * 2**20
     log = (tmp_path / "log.txt").read_bytes()
@@ -423,20 +413,12 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 def test_the_whole_family_ends_if_its_keeper_is_killed_and_another_attempt_works(
     tmp_path: Path, mark: str
 ) -> None:
-    kept = list[Kept]()
-
-    def start(told: Start) -> Kept:
-        kept.append(Kept(told))
-        return kept[-1]
-
-    trial, devices = (
-        trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))),
-        Devices(starts=(start,)),
-    )
-    events = train_programs([commission(tmp_path, trial)], devices)
-    looked = (len([*tmp_path.glob("[0-9]*")]) == 4 and kept[0]._keeper.kill() for _ in events)
+    trial, killer = trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))), Killer("")
+    events = train_programs([commission(tmp_path, trial)], Devices(starts=(killer.start,)))
+    there = (len([*tmp_path.glob("[0-9]*")]) == 4 for _ in events)
+    killed = (killer.kept[0]._keeper.kill() for all_are in there if all_are)
     with pytest.raises(ProgramFailed, match="the program ended by signal 9") as failure:
-        any(looked)
+        any(killed)
     assert failure.value.died
     assert marked(mark) == {}
     assert train(tmp_path, trial_of(program(REACHES))).outcome.status == "reached"
