@@ -154,19 +154,6 @@ def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Pa
     assert {where.partition(":")[0] for where in exported["where"].to_pylist()} == {"machine-001"}
 
 
-def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) -> None:
-    original, compact = map(RunFiles.open, runs)
-    assert compact.is_compact
-    for study in original.studies():
-        rows = [row for row in frontier_of(compact) if row.key == study.key]
-        best = {leader.trial for row in rows for leader in row.leaders[: study.keep]}
-        for trial in best:
-            assert compact.curve(study.key, trial) == original.curve(study.key, trial)
-        assert len(compact.trials(study.key)) == study.trials
-    files = content(runs[1])
-    assert not any("trial-" in name for name in files)
-
-
 def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_path: Path) -> None:
     for number, run in enumerate(runs):
         export_compact(RunFiles.open(run), tmp_path / str(number))

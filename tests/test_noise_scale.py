@@ -153,6 +153,11 @@ def measured(trial: Trial, steps: int = 0) -> tuple[Trainer, dict[str, float]]:
     return trainer, meter.measure(trial, trainer.state())
 
 
+def holds(columns: dict[str, float], truth: float) -> bool:
+    low, high = NoiseEstimate.from_columns(columns).interval()
+    return low <= truth <= high
+
+
 def test_along_the_noisy_quadratic() -> None:
     """The noise scale is measured in a trial, at the weights that the training of each seed has
     reached."""
@@ -164,8 +169,7 @@ def test_along_the_noisy_quadratic() -> None:
         trainer, columns = measured(trial, steps=20)
         weights = trainer.parameters[0].detach().double().flatten()
         truth = TRUE_VARIANCE / float(((H * weights) ** 2).sum())
-        low, high = NoiseEstimate.from_columns(columns).interval()
-        hits.append(low <= truth <= high)
+        hits.append(holds(columns, truth))
     assert np.mean(hits) >= 0.9 - 3 * math.sqrt(0.09 / 60)
 
 
@@ -188,8 +192,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
     hits = []
     for step in range(60):
         columns = meter.measure(trial, {**state, "step": step})
-        low, high = NoiseEstimate.from_columns(columns).interval()
-        hits.append(low <= truth.noise_scale <= high)
+        hits.append(holds(columns, truth.noise_scale))
     assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
 
 
@@ -205,8 +208,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))
     _, other = measured(make_trial(params={"learning_rate": 0.1, **changes}))
-    low, high = NoiseEstimate.from_columns(plain).interval()
-    assert low <= NoiseEstimate.from_columns(other).noise_scale <= high
+    assert holds(plain, NoiseEstimate.from_columns(other).noise_scale)
 
 
 @pytest.mark.parametrize(
