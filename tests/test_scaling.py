@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from test_report import UNREACHED
 
 from orchestrator.analysis import Scaling, compared_with, headline, scaling_of, scalings, sentence
@@ -21,8 +20,6 @@ SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
 EXACT = 0.01
 """Standard deviation of points, in doublings, that are as good as exact."""
-
-Floats = NDArray[np.float64]
 
 
 def answer(
