@@ -79,10 +79,7 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         )
         for tied in ("false", "true")
     },
-    "backwards": (
-        lambda: Backwards(head=True),
-        {"embedding.weight", "positions", "last.weight"},
-    ),
+    "backwards": (lambda: Backwards(head=True), {"embedding.weight", "positions", "last.weight"}),
     "without_a_head": (lambda: Backwards(head=False), {"embedding.weight", "positions"}),
 }  # fmt: skip
 

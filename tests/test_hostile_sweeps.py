@@ -188,18 +188,3 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
             load_sweep(path)
     with refused("unknown-name", "quickstart"):
         find_sweep_file("x" * 300 + ".yaml")
-
-
-# From a process of its own, as a process is charged with the memory of the one that forked it.
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        (yaml.safe_dump(VALID), 0),
-        pytest.param(
-            yaml.safe_dump({**TINY, "recipes": ["sgd"] * 49_000}), 2, marks=pytest.mark.dear
-        ),
-        (yaml.safe_dump({**TINY, "batch_sizes": {"from": 1, "to": 9, "factor": 1.0000001}}), 2),
-    ],
-)
-def test_the_command_in_this_process(file: Path, text: str, code: int) -> None:
-    assert answered(file, text) == code

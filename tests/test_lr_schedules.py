@@ -120,7 +120,6 @@ def test_warmups_rise_to_one_and_the_decay_takes_the_rest(warmup: dict[str, floa
             {"warmup_steps": 5, "warmup_epochs": 1},
             ("not-together", "warmup_epochs and warmup_steps"),
         ),
-        ({"warmup_fraction": 1.5}, ("wrong-value", "'warmup_fraction'", 1, 1.5)),
         ({"warmup_steps": -1}, ("wrong-value", "'warmup_steps'", 0, -1)),
         ({"decay": "linear", "end_factor": "low"}, ("wrong-value", "'end_factor'", "'low'")),
     ],
