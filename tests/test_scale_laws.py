@@ -165,7 +165,7 @@ def study(size: int, workload: str = "w", **changes: Any) -> Study:
 def run_of(
     place: Path,
     studies: Iterable[Study],
-    best: float = 32,
+    best: Callable[[Study], float] = lambda _: 32,
     scales: Any = None,
     *,
     status: Any = "exhausted",
@@ -181,7 +181,7 @@ def run_of(
     for one in studies:
         trained = []
         for index, rate in enumerate(0.1 * 2.0 ** np.arange(5)):
-            loss = valley(one.batch_size, best) + 0.02 * (index - 2.3) ** 2
+            loss = valley(one.batch_size, best(one)) + 0.02 * (index - 2.3) ** 2
             told = {"learning_rate": rate, **(params(index) if params else {})}
             for repeat in range(1 + repeats * (index == 2)):
                 trial = Trial(study=one, index=index, seed=repeat, params=told, repeat=repeat)
@@ -197,9 +197,8 @@ def run_of(
                 ended = Outcome(status=status, steps=max(steps, 1), seconds=10.0)
                 trained.append(FinishedTrial(trial=trial, outcome=ended, measurements=measured))
         run.replace(one, [each for each in trained if not each.trial.repeat])
-        for each in trained:
-            if each.trial.repeat:
-                run.write(each)
+        if repeats:
+            run.write(*(each for each in trained if each.trial.repeat))
     return run
 
 
@@ -270,18 +269,14 @@ def test_within_seconds(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def scaled(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
     """Best batch sizes like D^0.5."""
-    place = tmp_path_factory.mktemp("scaled") / "run"
-    studies, scales = [], {}
-    for number in range(5):
-        scales[f"w{number}"] = {"data": 4.0**number}
-        studies += [study(size, f"w{number}") for size in SIZES.tolist()]
-    run = run_of(place, studies, scales=scales)
-    for number in range(5):
-        mine = [one for one in studies if one.workload == f"w{number}"]
-        other = run_of(place.parent / f"other{number}", mine, 8 * 2.0**number)
-        for one in mine:
-            run.replace(one, [*other.finished(one)])
-    return run
+    scales = {f"w{number}": {"data": 4.0**number} for number in range(5)}
+    studies = [study(size, name) for name in scales for size in SIZES.tolist()]
+    return run_of(
+        tmp_path_factory.mktemp("scaled") / "run",
+        studies,
+        best=lambda one: 8 * 2.0 ** int(one.workload[1:]),
+        scales=scales,
+    )
 
 
 def test_the_command_says_laws_and_places(scaled: RunFiles) -> None:
