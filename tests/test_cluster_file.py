@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import assert_refused, orchestrate
+from conftest import ROOT, assert_refused, orchestrate
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
@@ -22,9 +22,6 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
-
-ROOT = Path(__file__).parent.parent
-
 
 RENTED = ("cluster.yaml", "cluster.gcp.yaml")
 KUBERNETES = "docs/kuberay.yaml"
