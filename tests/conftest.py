@@ -86,9 +86,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--series", type=int, default=1, help="Random series of kills in test_siege.py."
     )
-    parser.addoption(
-        "--archives", type=int, default=10, help="Ruined archives in test_fuzzed_archives.py."
-    )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

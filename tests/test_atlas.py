@@ -20,7 +20,6 @@ from browser import CHROMIUM, Look, visits
 from conftest import ROOT, files_of_repository, orchestrate
 from quadratic import steps_to_goal
 
-from orchestrator.analysis import Estimate
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import EvaluationGrid
 from orchestrator.workloads import load_workload
@@ -31,7 +30,7 @@ import findings
 import measured
 import power
 import rules
-from picture import FITS, MARGIN, intervals
+from picture import FITS, MARGIN
 from rules import Decide, Numbers
 
 ATLAS = ROOT / "atlas"
@@ -141,27 +140,6 @@ def test_rules_find_what_is_true_and_rarely_what_is_not() -> None:
     assert found == json.loads(power.FILE.read_text()), "`python atlas/power.py --write`"
     assert min(each["true"] for each in found.values()) > 0.75
     assert max(each["false"] for each in found.values()) < 0.1
-
-
-def test_a_picture_holds_what_has_no_end() -> None:
-    never = Estimate(value=math.inf, low=math.inf, high=math.inf)
-    least = Estimate(value=math.inf, low=8, high=math.inf)
-    drawn = intervals([("one", Estimate(value=4)), ("two", least), ("three", never)], axis="x")
-    assert "at least 8" in drawn
-    assert "never" in drawn
-    assert "nan" not in drawn
-    assert "inf" not in drawn.replace("info", "")
-
-
-def test_a_picture_is_readable_with_long_names_and_intervals_from_nothing() -> None:
-    wide = Estimate(value=64, low=0, high=1024)
-    narrow = Estimate(value=64, low=16, high=1024)
-    drawn = intervals([("short", narrow), ("a long name " * 5, wide)], axis="x")
-    heights = re.findall(r'<text (?:class="n" )?x="\d+" y="(\d+)">', drawn)
-    (name, number), (long_name, long_number) = heights[:2], heights[2:]
-    assert name == number
-    assert int(long_name) < int(long_number)
-    assert re.findall(r'class="t".*>(\d+)<', drawn) == ["16", "64", "256", "1024"], "a log scale"
 
 
 def test_no_name_in_a_picture_is_cut_off() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from test_branching import BRANCHES
-from typer.testing import CliRunner
+from test_growth import command
 
-from orchestrator.cli import app
 from orchestrator.cli.sessions import tell
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.sweep import Sweep
@@ -76,8 +75,7 @@ def answer_in(run: RunFiles) -> dict[str, Any]:
 
 
 def resume(run: RunFiles) -> dict[str, Any]:
-    ended = CliRunner().invoke(app, ["resume", str(run.place), "--no-ray"])
-    assert ended.exit_code == 0, ended.output
+    command("resume", str(run.place), "--no-ray")
     return answer_in(run)
 
 
@@ -119,9 +117,6 @@ def test_a_compact_run_that_is_not_complete_goes_on(
     truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, _, run = branch(tmp_path, 32, capsys)
-    exported = CliRunner().invoke(
-        app, ["export", "--compact", str(run.place), str(tmp_path / "compact")]
-    )
-    assert exported.exit_code == 0, exported.output
+    exported = command("export", "--compact", str(run.place), str(tmp_path / "compact"))
     assert "is not complete" in " ".join(exported.output.split())
     assert resume(RunFiles(tmp_path / "compact")) == truth

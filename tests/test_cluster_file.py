@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import assert_refused, orchestrate
+from conftest import ROOT, assert_refused, orchestrate
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
@@ -22,9 +22,6 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep
-
-ROOT = Path(__file__).parent.parent
-
 
 RENTED = ("cluster.yaml", "cluster.gcp.yaml")
 KUBERNETES = "docs/kuberay.yaml"
@@ -46,7 +43,6 @@ def file(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def written(file: str) -> dict[str, Any]:
     *_, document = yaml.safe_load_all((ROOT / file).read_text())
-    assert isinstance(document, dict)
     return document
 
 
@@ -104,25 +100,9 @@ def test_kubernetes_says_how_many_gpus_can_be_had(prepared: dict[str, Any]) -> N
 @of(*RENTED)
 def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[str, Any]) -> None:
     cluster = described_in(ROOT / file)
-    assert cluster is not None
     head = written["available_node_types"]["head"]
     assert head["resources"]["gpus_on_demand"] == cluster.gpus
     assert cluster.price_per_hour is not None
-
-
-@of(*RENTED)
-def test_spot_machines_have_a_stand_in_and_gangs_a_large_one(written: dict[str, Any]) -> None:
-    types = written["available_node_types"]
-    spot, stand_in = types["gpu_spot"], types["gpu_on_demand"]
-    assert spot["resources"] == stand_in["resources"]
-    assert "spot" in str(spot["node_config"]).lower()
-    assert "spot" not in str(stand_in["node_config"]).lower()
-    assert types["four_gpus"]["resources"]["GPU"] > spot["resources"]["GPU"]
-
-
-@of("cluster.local.yaml")
-def test_machines_of_ones_own_tell_themselves_what_they_hold(file: str) -> None:
-    assert described_in(ROOT / file) is None
 
 
 CLUSTER = """
@@ -152,7 +132,6 @@ def test_ranks_are_counted_machine_by_machine(
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     cluster = described_in(tmp_path / "cluster.yaml")
-    assert cluster is not None
     assert ranks_that_fit(Resources.model_validate(resources), cluster) == ranks_at_once
 
 
@@ -200,12 +179,6 @@ def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: P
     )
 
 
-def test_its_own_name_is_in_its_commands(file: str) -> None:
-    """They were copied from one to the other."""
-    named = re.findall(r"\b(cluster[\w.]*\.yaml)", (ROOT / file).read_text())
-    assert set(named) == {file}
-
-
 @pytest.mark.parametrize("role", ["head", "worker"])
 def test_ray_is_never_started_without_its_token(prepared: dict[str, Any], role: str) -> None:
     (start,) = (c for c in prepared[f"{role}_start_ray_commands"] if "ray start" in c)
@@ -218,13 +191,6 @@ def test_the_dashboard_is_on_the_loopback_interface(prepared: dict[str, Any]) ->
     assert "--dashboard-host=127.0.0.1" in start
 
 
-def test_what_is_mounted_and_installed_is_there(prepared: dict[str, Any]) -> None:
-    assert [Path(source) for source in prepared["file_mounts"].values()] == [Path()]
-    (install,) = (c for c in prepared["setup_commands"] if "pip install" in c)
-    assert "-c constraints.txt ." in install
-    assert (ROOT / "constraints.txt").exists()
-
-
 @of(KUBERNETES)
 def test_kubernetes_keeps_strangers_out(written: dict[str, Any]) -> None:
     spec = written["spec"]
@@ -235,26 +201,7 @@ def test_kubernetes_keeps_strangers_out(written: dict[str, Any]) -> None:
 
 
 @of(KUBERNETES)
-def test_pods_are_alike_where_they_must_be(written: dict[str, Any]) -> None:
-    claim, _ = yaml.safe_load_all((ROOT / KUBERNETES).read_text())
-    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
-    groups = [written["spec"]["headGroupSpec"], *written["spec"]["workerGroupSpecs"]]
-    pods = [group["template"]["spec"] for group in groups]
-    containers = [container for pod in pods for container in pod["containers"]]
-    assert len(containers) == len(pods) == 3
-    assert len({container["image"] for container in containers}) == 1
-    for pod, container in zip(pods, containers, strict=True):
-        assert container["resources"]["requests"] == container["resources"]["limits"]
-        assert [mount["mountPath"] for mount in container["volumeMounts"]] == ["/results", "/data"]
-        (volume,) = pod["volumes"]
-        assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    assert all("nvidia.com/gpu" in str(pod["tolerations"]) for pod in pods[1:])
-
-
-@of(KUBERNETES)
-def test_its_image_is_made_of_what_is_here(written: dict[str, Any]) -> None:
-    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Containerfile").read_text(), re.M)
-    assert all((ROOT / path).exists() for paths in copied for path in paths.split())
+def test_its_ray_is_the_one_that_is_installed_here(written: dict[str, Any]) -> None:
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
     assert f"ray=={written['spec']['rayVersion']}" in pinned
 

@@ -15,7 +15,6 @@ import yaml
 from conftest import TINY, refused, train_all
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pyarrow import fs
 from test_branching import BRANCHES, TRUNK
 from test_frontier import write_run
 from test_growth import command, made
@@ -155,19 +154,6 @@ def test_it_names_no_machine_and_no_folder(runs: tuple[Path, Path], tmp_path: Pa
     assert {where.partition(":")[0] for where in exported["where"].to_pylist()} == {"machine-001"}
 
 
-def test_it_is_a_run_without_the_curves_of_most_trials(runs: tuple[Path, Path]) -> None:
-    original, compact = map(RunFiles.open, runs)
-    assert compact.is_compact
-    for study in original.studies():
-        rows = [row for row in frontier_of(compact) if row.key == study.key]
-        best = {leader.trial for row in rows for leader in row.leaders[: study.keep]}
-        for trial in best:
-            assert compact.curve(study.key, trial) == original.curve(study.key, trial)
-        assert len(compact.trials(study.key)) == study.trials
-    files = content(runs[1])
-    assert not any("trial-" in name for name in files)
-
-
 def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_path: Path) -> None:
     for number, run in enumerate(runs):
         export_compact(RunFiles.open(run), tmp_path / str(number))
@@ -254,7 +240,10 @@ curves = st.lists(
 
 
 @settings(max_examples=40)
-@given(curves, st.sampled_from(["val/error < 0.2", "val/error > 0.8"]))
+@given(
+    curves,
+    st.sampled_from(["val/error < 0.2", "val/error > 0.8", "val/error < 0.2 for 2 measurements"]),
+)
 @example([("reached", [0.9, 0.8, 0.1]), ("exhausted", [0.9, 0.5, 0.3, 0.6])], "val/error < 0.2")
 def test_every_answer_to_any_curves_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, curves: Any, goal: str
@@ -298,16 +287,6 @@ def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
     assert len(pages) == len(answers) == 1
     assert json.loads(answers.pop())["confirmed"]
     assert "holds every trial" in command("resume", compact.path, "--no-ray").stderr
-
-
-@pytest.mark.slow
-def test_a_run_in_a_bucket(bucket: str, tmp_path: Path) -> None:
-    curves: Any = [("exhausted", [0.9, 0.5, 0.4, 0.4]), ("reached", [0.9, 0.6, 0.1])]
-    run = write_run(tmp_path / "run", curves, "val/error < 0.2")
-    fs.copy_files(str(tmp_path / "run"), f"{bucket}/run")
-    export_compact(run, tmp_path / "compact")
-    command("export", "--compact", f"{bucket}/run", str(tmp_path / "out"))
-    assert content(tmp_path / "out") == content(tmp_path / "compact")
 
 
 def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import models
 import pytest
 import torch
 from conftest import exhaust, make_trial, refused, run_trial
-from test_stackable import reason
 from torch import Tensor, nn
 
 from orchestrator.records import BatchSchedule, EvaluationGrid, Measurement, Stage
@@ -161,8 +160,3 @@ def test_planning_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("orchestrator.training.trainer.compile_in_place", compile_in_place)
     assert best_width(of("digits/mlp", compile=True), "cpu", None)[0] > 1
-
-
-def test_it_trains_alone() -> None:
-    assert reason(of("digits/mlp", compile=True)) == "'compile' is true"
-    assert reason(of("digits/mlp", compile=False)) is None

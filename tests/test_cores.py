@@ -29,10 +29,8 @@ def many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("0::/\n", {"cpu.max": "max 100000\n"}, 64),
         ("0::/\n", {"cpu.max": "200000 100000\n"}, 2),
         ("0::/\n", {"cpu.max": "50000 100000\n"}, 1),
-        ("0::/\n", {"cpu.max": "350000 100000\n"}, 3),
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "400000 100000\n"}, 4),
         ("0::/seen/from/outside\n", {"cpu.max": "200000 100000\n"}, 2),
-        ("0::/\n", {"cpu.max": "0 0\n"}, 64),
         ("0::/\n", {"cpu.max": "damaged\n"}, 64),
         (
             "4:memory:/x\n2:cpu,cpuacct:/docker/1\n0::/\n",

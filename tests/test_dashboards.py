@@ -67,17 +67,3 @@ def test_choices_are_labels_of_what_is_exported(exported: dict[str, set[str]]) -
         asked = re.fullmatch(r"label_values\((\w+)(?:\{(\w+)=.*\})?, (\w+)\)", query)
         assert asked
         assert {asked[2] or "sweep", asked[3]} <= exported[asked[1]]
-
-
-def test_every_way_a_trial_can_end_has_its_colour() -> None:
-    (by_status,) = (panel for panel in PANELS if panel["title"] == "Trials by status")
-    coloured = [rule["matcher"]["options"] for rule in by_status["fieldConfig"]["overrides"]]
-    assert sorted(coloured) == sorted(STATUSES)
-
-
-def test_the_data_source_is_left_to_whoever_imports_it() -> None:
-    assert BOARD["id"] is None
-    assert VARIABLES["datasource"]["type"] == "datasource"
-    asking = [*PANELS, *TARGETS, *(one for one in VARIABLES.values() if one["type"] == "query")]
-    for each in asking:
-        assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}

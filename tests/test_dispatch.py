@@ -90,15 +90,6 @@ def test_whatever_happens_the_frontier_is_the_same(
         assert found == frontier(study, names) == frontier(study, reference)
 
 
-def test_news_of_a_pack_that_is_over_touches_no_other_pack() -> None:
-    """Tune has started a pack on a second gang, once, after the first had worked through it."""
-    executor = Pretended(EASY, Disk(), Luck(twice=1.0), ranks=1)
-    progress = run(executor)
-    assert trained(executor) == [0, 1, 2, 3]
-    assert len({pack.serial for pack in executor.packs}) == len(executor.packs) == 4
-    assert progress.running == 0
-
-
 def starts_of(executor: Pretended, index: int) -> list[int]:
     """The widths of the packs that a trial was given in."""
     return [p.width for p in executor.packs for q in p.proposals if q.trial.index == index]

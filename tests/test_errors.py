@@ -94,14 +94,11 @@ def test_intervals_of_points_hold_what_other_sweeps_find() -> None:
 def test_an_interval_holds_the_distance_between_measurements(steps: int) -> None:
     """Also where all repeats passed the goal at the same measurement."""
     (row,) = swept(np.random.default_rng(0))[:1]
-    assert row.repeats is not None
     same = replace(row.repeats, steps=(steps,) * 5, median=float(steps), resolution=steps // 4)
     points = points_of([replace(row, repeats=same)])
     (interval,) = errors_of(points).intervals(points)
-    assert interval.low is not None
     assert interval.low <= 0.75 * steps
     assert interval.value == steps
-    assert interval.high is not None
     assert interval.high < 1.05 * steps
 
 
@@ -124,7 +121,6 @@ def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() 
 
 def test_what_two_thirds_of_the_trials_would_find_is_said() -> None:
     (scaling,) = scalings(swept(np.random.default_rng(0)))
-    assert scaling.by_part is not None
     assert 0 <= scaling.by_part < 0.2
     assert "Two thirds of the trials would need" in errors_in_words(scaling)
     assert scaling.to_json()["contributions"]["seeds"] > 0

@@ -3,14 +3,11 @@
 import pickle
 from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from conftest import TINY, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
 
-from orchestrator.cluster import gang
 from orchestrator.cluster.failures import Failed, failure_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -56,30 +53,6 @@ def test_long_errors_are_cut_and_can_be_stored() -> None:
     assert text.endswith("\\ud800 at the end")
     assert text.startswith("82\n")
     assert len(text) < (ERROR_LINES + 1) * LINE_CHARACTERS
-
-
-def reason(error: Exception, said: str | None, lost: Exception | None = None) -> Failure:
-    """What rank 0 tells of an error, given what another rank said of itself."""
-
-    def is_lost(following: object) -> Exception | None:
-        assert lost is not None, "seconds are spent on waiting for the other ranks"
-        return lost
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gang, "_lost", is_lost)
-        ranks: Any = SimpleNamespace(reason=lambda: said)
-        mine: Any = SimpleNamespace(_ranks=ranks, _following=[])
-        return gang.Gang._reason(mine, error)
-
-
-def test_what_a_rank_raises_outranks_what_follows_from_it() -> None:
-    own, of_all = ValueError("not divisible"), RuntimeError("gloo: Connection closed by peer")
-    assert "not divisible" in reason(own, said=None).text
-    assert reason(of_all, said="ValueError: on rank 1") == Failure(text="ValueError: on rank 1")
-    told = reason(of_all, said=None, lost=node_died())
-    assert told.text.startswith("a rank was lost")
-    assert told.died
-    assert told.machine_lost
 
 
 ON_RANK_1 = """

@@ -103,14 +103,10 @@ DEEP = "[" * 100_000
 
 TRIALS: dict[str, tuple[Content, str]] = {
     "an id beyond 32 bits": ({"trial_id": 2**31}, "trial_id 2147483648 is not a whole number"),
-    "an infinite id": ({"trial_id": math.inf}, "trial_id inf"),
     "a bool for an id": ({"trial_id": True}, "trial_id True"),
     "an id of 4,000 digits": ({"trial_id": HUGE}, "trial_id 99"),
-    "a negative id": ({"trial_id": -1}, "trial_id -1"),
     "a list for a status": ({"status": ["COMPLETE"]}, "status ['COMPLETE'] is not one of"),
     "negative steps": ({"steps": -5}, "steps -5"),
-    "steps beyond 64 bits": ({"steps": 10**30}, "steps 10000"),
-    "infinite steps": ('{"status": "COMPLETE", "steps": 1e999}', "steps inf"),
     "steps that are none": ({"steps": math.nan}, "steps nan"),
     "too many digits": ('{"status": "COMPLETE", "trial_id": ' + "9" * 5000 + "}", "digits"),
     "depth": ('{"status": "COMPLETE", "parameters": ' + DEEP, "is nested too deeply"),
@@ -120,17 +116,6 @@ TRIALS: dict[str, tuple[Content, str]] = {
     "size": (b" " * 2**23 + b"{}", "has 8,388,610 bytes; at most 4,194,304 are read"),
     "our key": ({"orchestrate": 5}, "orchestrate is 5, not a JSON object"),
     "our key, empty": ({"orchestrate": {}}, "has no"),
-    "our key, mistyped": (
-        {
-            "orchestrate": {
-                "trial": [1], "optimizer": "sgd", "status": "reached", "steps": 3, "params": {},
-                "seed": 1, "seconds": "long", "evaluation_seconds": 0, "resumed_seconds": 0,
-                "resumed_steps": 0,
-                "ranks": 1,
-            }
-        },
-        "trial [1] is not a whole number",
-    ),
 }  # fmt: skip
 
 
@@ -149,8 +134,6 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
     "a map": ({"learning_rate": {"a": 1}}, "'learning_rate' is left out"),
     "text in a range": ({"learning_rate": "fast"}, "'learning_rate' is left out"),
     "no number": ({"learning_rate": math.nan}, "'learning_rate' is left out"),
-    "too many digits": ({"learning_rate": HUGE}, "'learning_rate' is left out"),
-    "half a pair": ({"x": "\ud800"}, "'x' is left out"),
     "half a pair in a name": ({"\ud800": 1}, r"parameter '\ud800' is left out"),
     "a newline in a name": ({"a\nb": 1}, r"parameter 'a\nb' is left out"),
     "a list": ([1, 2], "parameters is [1, 2], not a JSON object"),
@@ -181,7 +164,6 @@ def test_nothing_lies_beyond_the_end_of_a_scale(archive: Path) -> None:
 STUDIES: dict[str, tuple[Content, str]] = {
     "a list": ("[]", "is not a JSON object"),
     "depth": (DEEP, "is nested too deeply"),
-    "a bool for train_steps": ({"train_steps": True}, "train_steps True"),
     "a huge number for train_steps": ({"train_steps": HUGE}, "train_steps 99"),
     "half a step for train_steps": ({"train_steps": 0.5}, "train_steps 0.5"),
     "a list for parameter_configs": ({"parameter_configs": [1]}, "parameter_configs is [1]"),
@@ -190,16 +172,11 @@ STUDIES: dict[str, tuple[Content, str]] = {
     **{
         f"a range with {name}": ({"parameter_configs": SPACE | {"x": entry}}, "parameter 'x': ")
         for name, entry in {
-            "text": "all",
-            "no scale": {"type": "DOUBLE", "min_value": 0, "max_value": 1},
             "an unknown scale": SPACE["learning_rate"] | {"scale": "SOME"},
             "its ends exchanged": SPACE["learning_rate"] | {"min_value": 20},
             "0 in a logarithm": SPACE["learning_rate"] | {"min_value": 0},
             "4,000 digits": SPACE["learning_rate"] | {"max_value": HUGE},
-            "infinity": SPACE["learning_rate"] | {"max_value": math.inf},
-            "a list": SPACE["learning_rate"] | {"type": ["DOUBLE"]},
             "odd options": {"type": "DISCRETE", "feasible_points": [1, None]},
-            "no options": {"type": "DISCRETE", "feasible_points": []},
             "text for options": {"type": "DISCRETE", "feasible_points": "abc"},
         }.items()
     },
@@ -219,28 +196,8 @@ def test_a_bad_study_is_what_its_folders_say(archive: Path) -> None:
 
 
 CURVES: dict[str, tuple[Content, str, int | None]] = {
-    "a negative step": (
-        "step,val/error\n-5,0.1\n20,0.1\n",
-        "rows whose step is no whole number",
-        20,
-    ),
-    "a step beyond 64 bits": (
-        "step,val/error\n99999999999999999999,0.1\n",
-        "rows whose step",
-        None,
-    ),
-    "an infinite step": (
-        "step,val/error\n1e999,0.1\n20,0.1\n",
-        "rows whose step is no whole number",
-        20,
-    ),
-    "too many examples": (
-        f"step,val/error\n{2**61},0.1\n",
-        "rows whose step is no whole number",
-        None,
-    ),
-    "a quote in a name": ('step,"val/a""b",val/error\n20,1,0.1\n', "", 20),
-    "a comma in a name": ('step,"val/a,b",val/error\n20,1,0.1\n', "", 20),
+    "a negative step": ("step,val/error\n-5,0.1\n20,0.1\n", "rows whose step is no whole", 20),
+    "too many examples": (f"step,val/error\n{2**61},0.1\n", "rows whose step is no whole", None),
     "a newline in a name": ('step,"val/a\nb",val/error\n20,1,0.1\n', r"'val/a\nb'", 20),
     "a zero in a name": ("step,val/a\0b,val/error\n20,1,0.1\n", r"'val/a\x00b'", 20),
     "names that are no UTF-8": (b"step,val/\xff,val/error\n20,1,0.1\n", "", 20),
@@ -250,7 +207,6 @@ CURVES: dict[str, tuple[Content, str, int | None]] = {
     "quotes without an end": ('step,val/error\n20,"0.1\n' + "x" * 200_000, "a line of", None),
     "100,000 columns": (f"step,{'val/a,' * 100_000}\n", "has a line of 600,006 characters", None),
     "300 metrics": (f"step,{','.join(f'a/{n}' for n in range(300))}\n", "301 columns", None),
-    "-inf": ("step,val/error\n0,-inf\n20,0.1\n", "", 20),
     "a cell too many": ("step,val/error\n20,0.1\n30,0.05,1\n", "numbers: 1", 20),
     "half a step": ("step,val/error\n1.5,0.1\n20.0,0.1\n", "to 1,000,000,000: 1", 20),
     "no numbers": ("step,val/error\n1,true\n20,0.1\n", "cells that are no numbers: 1", 20),
@@ -317,7 +273,6 @@ BAD_NAMES = ["a\nb", "\x1b[31m", "\udcff", "x" * 250, "\u3042" * 30]
 BAD_SIZES = ["0", "-8", "1_000", "\uff18", str(2**63), "1" * 100, "8.0"]
 
 
-@pytest.mark.slow
 def test_odd_names_of_folders(archive: Path) -> None:
     """A bad one costs its study, and names that differ are studies that do."""
     for folder in [f"{name}/16" for name in NAMES + BAD_NAMES] + [f"sgd/{s}" for s in BAD_SIZES]:
@@ -327,7 +282,7 @@ def test_odd_names_of_folders(archive: Path) -> None:
         write_trial(study, 0, CURVE)
     (archive / STUDY).with_name("08").mkdir()
     write_trial((archive / STUDY).with_name("08"), 0, CURVE)
-    assert asked(archive) == {8: (20, 0), 16: (20, 0)}
+    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
     rows = json.loads(answer("frontier", archive.with_name("run"), GOAL, "--json")[1])
     assert sorted(row["recipe"] for row in rows) == sorted(["sgd", "sgd", *NAMES])
     said = problems(archive)
@@ -407,6 +362,8 @@ odd_values = st.one_of(
     st.lists(single_values, max_size=3),
     st.dictionaries(odd_texts, single_values | st.lists(single_values, max_size=3), max_size=3),
 )
+RUINED_ROWS = ["", "1,x,x", "1,inf,-inf", "1,nan,nan", "1,1e308,-1e308", "1,1,1\n1,1,1", "0,0,0"]
+"""All that the curves of a study may hold."""
 FILES = ("study.json", "metadata.json", "measurements.csv")
 Tree = dict[str, bytes | str]
 """Path -> what is in the file, or "fifo", "link" or "folder"."""
@@ -447,10 +404,10 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Tree:
 
 
 def mutated(tree: Tree, draw: Draw) -> Tree:
-    """One thing in it changed."""
+    """One thing in it changed, or all curves of a study."""
     path = draw(st.sampled_from(sorted(tree)))
     content = tree[path]
-    how = draw(st.sampled_from(("inside",) * 6 + ("name", "bytes", "kind")))
+    how = draw(st.sampled_from(("inside",) * 6 + ("name", "bytes", "kind", "study", "study")))
     if how == "kind":
         return tree | {path: draw(st.sampled_from(("fifo", "link", "folder")))}
     if how == "name":
@@ -458,6 +415,10 @@ def mutated(tree: Tree, draw: Draw) -> Tree:
         depth = draw(st.integers(1, len(parts)))
         old, new = "/".join(parts[:depth]), "/".join([*parts[: depth - 1], draw(odd_texts)])
         return {new + p.removeprefix(old) if p.startswith(old) else p: c for p, c in tree.items()}
+    if how == "study":
+        top, row = path.rpartition("/")[0].rpartition("/")[0], draw(st.sampled_from(RUINED_ROWS))
+        curves = (p for p in tree if p.startswith(top) and p.endswith(".csv"))
+        return tree | {p: f"step,val/error,val/loss\n{row}\n".encode() for p in curves}
     if isinstance(content, str) or how == "bytes":
         return tree | {path: draw(st.binary(max_size=60))}
     if path.endswith(".csv"):

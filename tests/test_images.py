@@ -96,15 +96,11 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
         (b"", ("corrupt", "empty file")),
         (picture(0), ("corrupt",)),
         (tar(GOOD)[:2600], ("corrupt", "unexpected end of data")),
-        (tar(GOOD).rstrip(b"\0"), ("corrupt",)),
-        (tar(GOOD)[:1024], ("corrupt",)),
         (tar(GOOD).replace(b"a.cls", b"b.cls", 1), ("corrupt",)),
         (tar({"b7.jpg": b"x"}), ("corrupt", "b7", ".cls")),
-        (tar({"b7.cls": b"1"}), ("corrupt", "b7", ".cls")),
         (tar({**GOOD, "a.png": b"x"}), ("corrupt", "a.png")),
         (tar({**GOOD, "a.cls": b"10"}), ("wrong-value", "a.cls", 9, "'10'")),
         (tar({**GOOD, "a.cls": b"9" * 5000}), ("wrong-value", "a.cls", 9)),
-        (tar({**GOOD, "a.cls": b"\xff"}), ("wrong-value", "a.cls", 9)),
         (tar({**GOOD, "a.cls": b"1 2"}), ("wrong-value", "a.cls", "one", "'1 2'")),
         (tar({}), ("empty",)),
     ],
@@ -169,7 +165,6 @@ def test_several_classes_from_tables_and_shards(tmp_path: Path) -> None:
     ("table", "said"),
     [
         (None, ("unreadable", "val.csv", "No such file")),
-        ("image\na.jpg\n", ("corrupt", "val.csv", "classes")),
         ("image,classes\na.jpg\n", ("corrupt", "val.csv", "classes")),
         ("image,classes\na.jpg,1,2\n", ("corrupt", "val.csv", "classes")),
         ("image,classes\na.jpg,1 11\n", ("wrong-value", "val.csv, a.jpg", 10, "'1 11'")),
@@ -226,12 +221,9 @@ def test_evaluation_looks_at_the_middle(tmp_path: Path) -> None:
     assert torch.equal(pixels[0], torch.from_numpy(whole).permute(2, 0, 1))
 
 
-def test_images_are_split_as_published(tmp_path: Path) -> None:
-    make_data.make_cifar10(tmp_path / "cifar10")
-    make_data.make_imagenet(tmp_path / "imagenet")
-
+def test_images_are_split_as_published(small_data: Path) -> None:
     def sizes(name: str) -> dict[str, int]:
-        return {k: v.size for k, v in load_workload(name).data(tmp_path).items()}
+        return {k: v.size for k, v in load_workload(name).data(small_data).items()}
 
     assert sizes("cifar10/resnet_8") == {"train": 270, "val": 30, "test": 60}
     assert sizes("cifar10/resnet_8?split=50000&classes=5") == {"train": 150, "test": 30}
@@ -239,9 +231,8 @@ def test_images_are_split_as_published(tmp_path: Path) -> None:
     assert sizes("imagenet/vgg_11?classes=5") == {"train": 34, "val": 1, "test": 10}
 
 
-def test_no_image_is_trained_on_and_validated(tmp_path: Path) -> None:
-    make_data.make_imagenet(tmp_path / "imagenet")
-    splits = load_workload("imagenet/resnet_50?image_size=32").data(tmp_path)
+def test_no_image_is_trained_on_and_validated(small_data: Path) -> None:
+    splits = load_workload("imagenet/resnet_50?image_size=32").data(small_data)
     seen = [
         row.numpy().tobytes()
         for name in ("train", "val")
@@ -250,15 +241,14 @@ def test_no_image_is_trained_on_and_validated(tmp_path: Path) -> None:
     assert len(set(seen)) == len(seen) == 70
 
 
-def test_cifar10_is_standardised_and_augmented_if_asked_for(tmp_path: Path) -> None:
-    make_data.make_cifar10(tmp_path / "cifar10")
-    train = load_workload("cifar10/resnet_8").data(tmp_path)["train"]
+def test_cifar10_is_standardised_and_augmented_if_asked_for(small_data: Path) -> None:
+    train = load_workload("cifar10/resnet_8").data(small_data)["train"]
     inputs, _ = train.batch(torch.arange(270))
     torch.testing.assert_close(inputs.mean(dim=(0, 2, 3)), torch.zeros(3), atol=1e-5, rtol=0)
     torch.testing.assert_close(inputs.std(dim=(0, 2, 3)), torch.ones(3))
     assert not train.seeded
     for name in ("resnet_32", "resnet_50", "resnet_8?augment=true"):
-        assert load_workload(f"cifar10/{name}").data(tmp_path)["train"].seeded
+        assert load_workload(f"cifar10/{name}").data(small_data)["train"].seeded
 
 
 @pytest.mark.parametrize(

@@ -41,10 +41,8 @@ def test_windows_predict_each_token_once(tmp_path: Path) -> None:
     ("write", "said"),
     [
         (lambda path: path.write_bytes(b""), ("unreadable",)),
-        (lambda path: path.write_bytes(b"PK\3\4 and so on"), ("unreadable",)),
         (lambda path: npy(path, np.array([{}, 1], dtype=object)), ("unreadable",)),
         (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), ("unreadable",)),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=-1), ("unreadable",)),
         (lambda path: npy(path, np.arange(9, dtype="u2"), behind=b"x"), ("corrupt", 146, 147)),
         (lambda path: npy(path, np.arange(9)), ("corrupt", 1, "int64")),
         (lambda path: npy(path, np.zeros((3, 3), np.uint16)), ("corrupt", 2, "uint16")),
@@ -139,11 +137,8 @@ def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.Monk
     [
         (lambda text: (text / "val/a.txt").write_bytes(b"\xff\xfe"), "unreadable", "val/a.txt"),
         (lambda text: (text / "val/b.gz").write_bytes(b"\x1f\x8b no"), "unreadable", "val/b.gz"),
-        (lambda text: (text / "val/b.gz").write_bytes(b"no"), "unreadable", "val/b.gz"),
         (lambda text: (text / "val").rename(text / "other"), "empty", "val"),
         (lambda text: (text / "train").rename(text / "other"), "empty", "train"),
-        (lambda text: (text.parent / "tokenizer.model").write_bytes(b""), "corrupt",
-            "../tokenizer.model"),
         (lambda text: (text.parent / "tokenizer.model").write_bytes(b"junk"), "corrupt",
             "../tokenizer.model"),
         (lambda text: [f.write_bytes(b"") for f in (text / "train").glob("*.txt")]
@@ -198,8 +193,6 @@ GOOD = r_strings(["EMMA", "By Jane Austen"])
         (struct.pack(">I", 2**32 - 1) + zlib.compress(GOOD), ("4,294,967,295 bytes",)),
         (struct.pack(">I", len(GOOD) - 1) + zlib.compress(GOOD), ("64 bytes", 65)),
         (rdb(GOOD)[:-6], ("65 bytes",)),
-        (rdb(GOOD)[:4] + b"junk", ("header",)),
-        (rdb(GOOD[:-1]), ("14 bytes",)),
         (rdb(GOOD + b"x"), ("1 bytes",)),
         (rdb(GOOD[:33]), ("buffer",)),
         (rdb(r_strings(["EMMA"], kind=19)), ("type 19",)),

@@ -153,6 +153,11 @@ def measured(trial: Trial, steps: int = 0) -> tuple[Trainer, dict[str, float]]:
     return trainer, meter.measure(trial, trainer.state())
 
 
+def holds(columns: dict[str, float], truth: float) -> bool:
+    low, high = NoiseEstimate.from_columns(columns).interval()
+    return low <= truth <= high
+
+
 def test_along_the_noisy_quadratic() -> None:
     """The noise scale is measured in a trial, at the weights that the training of each seed has
     reached."""
@@ -164,8 +169,7 @@ def test_along_the_noisy_quadratic() -> None:
         trainer, columns = measured(trial, steps=20)
         weights = trainer.parameters[0].detach().double().flatten()
         truth = TRUE_VARIANCE / float(((H * weights) ** 2).sum())
-        low, high = NoiseEstimate.from_columns(columns).interval()
-        hits.append(low <= truth <= high)
+        hits.append(holds(columns, truth))
     assert np.mean(hits) >= 0.9 - 3 * math.sqrt(0.09 / 60)
 
 
@@ -188,8 +192,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
     hits = []
     for step in range(60):
         columns = meter.measure(trial, {**state, "step": step})
-        low, high = NoiseEstimate.from_columns(columns).interval()
-        hits.append(low <= truth.noise_scale <= high)
+        hits.append(holds(columns, truth.noise_scale))
     assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
 
 
@@ -205,8 +208,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))
     _, other = measured(make_trial(params={"learning_rate": 0.1, **changes}))
-    low, high = NoiseEstimate.from_columns(plain).interval()
-    assert low <= NoiseEstimate.from_columns(other).noise_scale <= high
+    assert holds(plain, NoiseEstimate.from_columns(other).noise_scale)
 
 
 @pytest.mark.parametrize(
@@ -293,29 +295,26 @@ class Normed(Classification):
         return with_ghosts(model, self.ghosts)
 
 
-class NormedOver100(Normed):
-    ghosts = 100
-
-
-def meter_of(workload: Workload) -> NoiseMeter:
-    return NoiseMeter(workload=workload, train=workload.data(None)["train"], device=CPU)
+def at_start(workload: Workload, model: nn.Module | None = None) -> dict[str, float]:
+    """The noise scale of a model that has not been trained."""
+    model = model or fresh_model(workload, 1, CPU)
+    meter = NoiseMeter(workload=workload, train=workload.data(None)["train"], device=CPU)
+    return meter.measure(make_trial(batch_size=64), {"model": model.state_dict(), "step": 0})
 
 
 def test_norms_are_measured_ghost_by_ghost() -> None:
-    trial, workload = make_trial(batch_size=64), Normed()
-    model = fresh_model(workload, 1, CPU)
+    model = fresh_model(Normed(), 1, CPU)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    columns = meter_of(workload).measure(trial, {"model": model.state_dict(), "step": 0})
-    assert columns["noise/variance"] > 0
+    assert at_start(Normed(), model)["noise/variance"] > 0
     # All 128 examples are drawn, so by hand it is the same whatever their order, but for ghosts.
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_one_ghost_tells_nothing() -> None:
-    trial, workload = make_trial(batch_size=64), NormedOver100()
-    state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
+    workload = Normed()
+    workload.ghosts = 100
     with refused("too-few", "two", 100, 128):
-        meter_of(workload).measure(trial, state)
+        at_start(workload)
 
 
 class Unmapped(Classification):
@@ -344,10 +343,7 @@ class Mapped(Unmapped):
 
 
 def test_where_vmap_has_no_way_chunks_tell() -> None:
-    trial, found = make_trial(batch_size=64), []
-    for workload in (Unmapped(), Mapped()):
-        state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-        found.append(NoiseEstimate.from_columns(meter_of(workload).measure(trial, state)))
+    found = [NoiseEstimate.from_columns(at_start(kind())) for kind in (Unmapped, Mapped)]
     # All examples are known, so the gradient is too; its variance is known from chunks of four.
     assert found[0].gradient_square == pytest.approx(found[1].gradient_square, rel=1e-4)
     assert found[0].variance == pytest.approx(found[1].variance, rel=0.5)
@@ -387,10 +383,7 @@ class OnlyGhosts(models.GhostCNN):
 @pytest.mark.parametrize(("whole", "of_norms"), [(Whole, OnlyNorms), (models.GhostCNN, OnlyGhosts)])
 def test_the_part_of_norm_layers(whole: type[Workload], of_norms: type[Workload]) -> None:
     """It is the noise scale of a model in which nothing else is trained."""
-    trial, found = make_trial(batch_size=64), []
-    for workload in (whole(), of_norms()):
-        state = {"model": fresh_model(workload, 1, CPU).state_dict(), "step": 0}
-        found.append(meter_of(workload).measure(trial, state))
+    found = [at_start(kind()) for kind in (whole, of_norms)]
     for name in ("gradient_square", "variance"):
         part = found[0][f"noise/norm_{name}"]
         assert part == pytest.approx(found[1][f"noise/{name}"], rel=1e-4)

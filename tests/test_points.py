@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from conftest import make_trial, train_all
+from test_frontier import new_run
 from test_growth import SweepFile, made
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
@@ -15,7 +16,7 @@ from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status, Study
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
-from orchestrator.results import FrontierRow, RunFiles, frontier_of, to_csv
+from orchestrator.results import FrontierRow, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import WinnerRepeats
 
@@ -36,7 +37,6 @@ def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     every = [replace(row, batch_size=size) for row in rows for size in (8, 16, 32, 64)]
     assert {point.recipe: point.steps for point in points_of(rows)} == {"lucky": 530, "solid": 420}
     found = advice(costs(every))
-    assert found is not None
     assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
     assert ">1.26<" in table_of_ratios(rows)
     lines = {line.name: line for line in steps_to_goal(rows).as_plotly().data}
@@ -50,8 +50,6 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     curve = [repeated(row, 2 * (row.steps or 0)) for row in ROWS]
     (of_medians,) = scalings(curve)
     (of_minima,) = scalings([*curve[:-1], ROWS[-1]])
-    assert of_medians.steps_min is not None
-    assert of_minima.steps_min is not None
     assert [point.steps for point in points_of([*curve[:-1], ROWS[-1]])] == [r.steps for r in ROWS]
     assert "Steps are medians of repeats." in sentence(of_medians)
     assert "Steps are minima over trials." in sentence(of_minima)
@@ -112,8 +110,7 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
     study = replace(
         own.study, trials=2, repeats=6, repeat_best=2, keep=2, space=space, budget_steps=200
     )
-    run = RunFiles(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     steps = {lucky: [10, 90, 80, 70, 20, 20, 20], better: [40, 50, 60, 60, 100, 110, 120]}
     for index, of_repeats in steps.items():
         for repeat, last in enumerate(of_repeats):
@@ -123,7 +120,6 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
             run.write(replace(found, trial=replace(found.trial, params=params)))
     (row,) = frontier_of(run)
     assert (row.steps, row.trial, row.finished) == (10, lucky, True)
-    assert row.repeats is not None
     assert (row.repeats.trial, row.repeats.count, row.repeats.median) == (better, 3, 110)
     said = f"the fewest steps are of trial {lucky}, by luck: learning_rate {0.1 + lucky:g}"
     assert row.remarks()[0] == said
@@ -138,8 +134,7 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     strict = Goal.parse("val/error < 0.1")
     own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, repeats=2, space={"learning_rate": Range(low=0.1, high=1)})
-    run = RunFiles(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     for repeat, value, how in [(0, 0.05, "reached"), (1, 0.05, "reached"), (2, 0.4, status)]:
         run.write(ended(study, 0, how, {0: 1.0, 30: value}, repeat))  # type: ignore[arg-type]
     (row,) = frontier_of(run, [strict])
@@ -147,12 +142,10 @@ def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> N
     if status == "reached":
         assert row.repeats is None
         return
-    assert row.repeats is not None
     count = 2 if status == "exhausted" else 1
     assert (row.repeats.count, row.repeats.reached) == (count, 1)
     assert row.repeats.median == (None if count == 2 else 30)
     (loose,) = frontier_of(run)
-    assert loose.repeats is not None
     assert loose.repeats.reached == count
 
 
@@ -198,8 +191,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
     study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
     study = replace(study, budget_steps=30)
-    run = RunFiles(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     for index, status in enumerate(statuses):
         run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
     run.put_together(study.key, finished=settled)

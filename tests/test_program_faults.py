@@ -133,14 +133,9 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("tell(5, loss=5)\ntell(4, loss=4)", False, "it reported step 4 after step 5"),
         ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
         (
-            "open(where, 'ab').write(os.urandom(5000) + b'\\n')",
-            False,
-            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is ',
-        ),
-        (
             "tell(1, loss=5)\nopen(where, 'a').write('{\"step\": 2, \"lo')",
             False,
-            'a report must be a line of JSON such as {"step": 100, "loss": 2.5}, but is \'{"step"',
+            'a line of JSON such as {"step": 100, "loss": 2.5}, but is \'{"step"',
         ),
         ("open(where, 'a').write('[' * 10**5 + '\\n')", False, "a report must be a line of JSON"),
         ("open(where, 'a').write('x' * 10**7)", False, "a report is longer than 1,000,000 bytes"),
@@ -170,7 +165,6 @@ def test_a_command_that_is_not_found_is_named(tmp_path: Path) -> None:
         ("tell(1, loss=5)", "exhausted", [(1, 5)]),
         ("tell(1, loss=5)\n" + REACHES.replace("1", "2", 1), "reached", [(1, 5), (2, 0.1)]),
         ("tell(1, loss=float('nan'))\n" + FOR_EVER, "diverged", None),
-        ("tell(1, loss=None)\n" + FOR_EVER, "diverged", None),
         ("tell(1, loss=10**400)\n" + FOR_EVER, "diverged", None),
         ("tell(1, loss=5)\ntell(1, loss=5)\ntell(2, loss=5)", "exhausted", [(1, 5), (2, 5)]),
         ("tell(1, loss=5)\ntell(101, loss=0.1)\n" + FOR_EVER, "exhausted", [(1, 5)]),
@@ -190,7 +184,6 @@ def test_how_a_trial_ends(
 
 
 STAYS = {
-    "ignores SIGTERM": IGNORES + REACHES + FOR_EVER,
     "a daemon": """
 if not os.fork():
     os.setsid()
@@ -305,24 +298,14 @@ print("step 7 loss 0.5", flush=True)
 
 def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -> None:
     heard = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
-    before = memory_of(os.getpid())
-    most = 0
-
-    def started(start: Start) -> Kept:
-        nonlocal keeper
-        keeper = Kept(start)
-        return keeper
-
-    keeper: Kept | None = None
-    events = train_programs(
-        [commission(tmp_path, trial_of(program(WRITES, heard=heard)))], Devices(starts=(started,))
-    )
-    for _, event in events:
+    before, most, killer = memory_of(os.getpid()), 0, Killer("")
+    trial, devices = trial_of(program(WRITES, heard=heard)), Devices(starts=(killer.start,))
+    for _, event in train_programs([commission(tmp_path, trial)], devices):
         if isinstance(event, FinishedTrial):
             assert losses(event) == [(7, 0.5)]
-        elif keeper is not None:
+        elif killer.kept:
             with suppress(OSError):
-                most = max(most, memory_of(keeper._keeper.pid))
+                most = max(most, memory_of(killer.kept[-1]._keeper.pid))
     assert most < 50 * 2**20
     assert memory_of(os.getpid()) - before < 50 * 2**20
     log = (tmp_path / "log.txt").read_bytes()
@@ -368,18 +351,12 @@ def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:
             os.close(each)
 
 
-@pytest.mark.parametrize(
-    "content", [b"no events " * 1000, b"\xff" * 10_000, b"\x05" + b"\0" * 7 + b"x" * 5000]
-)
-def test_files_of_events_that_are_none_are_refused(content: bytes, tmp_path: Path) -> None:
+def test_a_file_of_events_that_holds_none_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
-    (tmp_path / "content").write_bytes(content)
-    code = f"""
-import shutil
-shutil.copy({str(tmp_path / "content")!r}, "{{folder}}/events.out.tfevents.1")
-"""
+    event = b"\x05" + b"\0" * 7 + b"x" * 5000
+    code = f"open('{{folder}}/events.out.tfevents.1', 'wb').write({event!r})"
     heard = Heard(source="tensorboard", place="{folder}")
-    with pytest.raises(ProgramFailed, match=r"no events of TensorBoard|without a report"):
+    with pytest.raises(ProgramFailed, match="no events of TensorBoard"):
         train(tmp_path, trial_of(program(code, heard=heard)))
 
 
@@ -436,20 +413,12 @@ def wait_until(condition: Callable[[], Any]) -> Any:
 def test_the_whole_family_ends_if_its_keeper_is_killed_and_another_attempt_works(
     tmp_path: Path, mark: str
 ) -> None:
-    kept = list[Kept]()
-
-    def start(told: Start) -> Kept:
-        kept.append(Kept(told))
-        return kept[-1]
-
-    trial, devices = (
-        trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))),
-        Devices(starts=(start,)),
-    )
-    events = train_programs([commission(tmp_path, trial)], devices)
-    looked = (len([*tmp_path.glob("[0-9]*")]) == 4 and kept[0]._keeper.kill() for _ in events)
+    trial, killer = trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))), Killer("")
+    events = train_programs([commission(tmp_path, trial)], Devices(starts=(killer.start,)))
+    there = (len([*tmp_path.glob("[0-9]*")]) == 4 for _ in events)
+    killed = (killer.kept[0]._keeper.kill() for all_are in there if all_are)
     with pytest.raises(ProgramFailed, match="the program ended by signal 9") as failure:
-        any(looked)
+        any(killed)
     assert failure.value.died
     assert marked(mark) == {}
     assert train(tmp_path, trial_of(program(REACHES))).outcome.status == "reached"
@@ -561,7 +530,6 @@ def test_a_killed_program_comes_to_what_it_would_have_come_to(
         )
     (tmp_path / "halt").unlink()
     finished = attempt(tmp_path, trial, killer, "")
-    assert finished is not None
     assert finished.outcome.status == truth.outcome.status == "reached"
     assert finished.outcome.steps == truth.outcome.steps
     assert heard_by(finished) == heard_by(truth)
@@ -592,7 +560,6 @@ tell(5, error=5)
     patient = Killer("", patience=10**6)
     assert attempt(tmp_path, trial, patient, "closed") is None
     finished = attempt(tmp_path, trial, patient, "")
-    assert finished is not None
     assert finished.outcome.status == "reached"
     assert [each.step for each in finished.measurements] == [3, 5, 7]
     assert finished.outcome.resumed_steps == 7
@@ -624,7 +591,6 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     assert [*folder.glob(f"{starting.CHANNEL}*")] == [channel], "nothing is started yet"
     (folder / "go").touch()
     *_, (_, finished) = events
-    assert isinstance(finished, FinishedTrial)
     assert losses(finished) == [(7, 0.5)]
     earlier.close()
 
@@ -636,7 +602,6 @@ def test_a_trial_that_is_over_is_not_trained_again(tmp_path: Path) -> None:
         assert any(measurement for _, measurement in events)
         assert next(events)[1] is None, "it has time to end itself"
     ((_, finished),) = train_programs([commission(tmp_path, trial)], Devices(starts=()))
-    assert isinstance(finished, FinishedTrial)
     assert losses(finished) == [(1, 0.1)]
     assert not [*(tmp_path / "trials").iterdir()]
 

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from conftest import wait_for
-from driving import PATIENCE, assert_same, driving, recorded, trained_alone, waiting
+from driving import assert_same, trained_alone, waiting
 from machines import can_be_had
 from test_program_faults import marked, wait_until
 from test_two_machines import cluster
@@ -26,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 rate, size, seed, steps = float(sys.argv[1]), *map(int, sys.argv[2:5])
-state, resumes = Path(sys.argv[5], "state.npz"), sys.argv[6] == "true"
+state = Path(sys.argv[5], "state.npz")
 rank, ranks = (int(os.environ.get(*each)) for each in (("RANK", 0), ("WORLD_SIZE", 1)))
 reports, stop = (Path(os.environ[f"ORCHESTRATE_{name}"]) for name in ("REPORTS", "STOP"))
 
@@ -55,12 +54,9 @@ def wait():
         time.sleep(0.01)
 
 step, x, least = 0, np.ones(4), np.inf
-if resumes and state.exists():
+if state.exists():
     found = np.load(state)
     step, x = int(found["step"]), found["x"]
-if rank == 0:
-    with open("started", "a") as file:
-        file.write(f"{size} {rate} {step}\\n")
 scales = np.array([1.0, 0.5, 0.2, 0.1])
 while step < steps:
     noise = np.random.default_rng([seed, step]).normal(size=4) / size**0.5
@@ -73,10 +69,9 @@ while step < steps:
         if rank == 0:
             with reports.open("a") as file:
                 file.write(json.dumps({"step": step, "loss": loss, "time": time.time()}) + "\\n")
-            if resumes:
-                new = state.with_name("new.npz")
-                np.savez(new, step=step, x=x)
-                new.rename(state)
+            new = state.with_name("new.npz")
+            np.savez(new, step=step, x=x)
+            new.rename(state)
             if least >= 0.05 and step < steps:  # or this report ends the trial
                 wait()
         if stop.exists():
@@ -89,21 +84,21 @@ waits: nothing is tried again if another one is killed."""
 COMMAND = "python train.py {learning_rate} {batch_size} {seed} {steps} {folder}"
 
 
-def sweep_of(folder: Path, *, resumes: bool, more: Any = None, **changes: Any) -> Path:
-    """Writes the sweep and its program."""
+def sweep_of(folder: Path) -> Path:
+    """Writes the sweep, each trial of which has two ranks, and its program."""
     (folder / "train.py").write_text(TRAIN)
     workload = {
-        "program": f"{COMMAND} {str(resumes).lower()}",
-        "name": "mine", "goal": "loss < 0.05", "resumes": resumes, **(more or {}),
+        "program": COMMAND, "name": "mine", "goal": "loss < 0.05", "resumes": True,
+        "launch": "ranks",
     }  # fmt: skip
     document = {
-        "name": "programs", "workloads": [workload], "batch_sizes": [8, 32],
+        "name": "programs", "workloads": [workload], "batch_sizes": [32, 64],
         "recipes": [
             {"name": "own", "space": {"learning_rate": {"low": 0.01, "high": 0.1, "scale": "log"}}}
         ],
-        "search": {"trials": 4}, "budget": {"steps": 150}, "stop": {"dominated": False},
+        "search": {"trials": 6}, "budget": {"steps": 150}, "stop": {"dominated": False},
+        "resources": {"examples_per_device": 16, "max_devices": 2},
         "faults": {"max_failures": 9},  # chance may hit one trial again and again
-        **changes,
     }  # fmt: skip
     (folder / "sweep.yaml").write_text(yaml.safe_dump(document))
     return folder / "sweep.yaml"
@@ -155,62 +150,12 @@ def environ(process: int) -> str:
     return ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("resumes", [True, False])
-def test_a_sweep_without_ray_that_is_killed_comes_to_the_same(
-    resumes: bool, tmp_path: Path, mark: str
-) -> None:
-    sweep, run, chance = (
-        sweep_of(tmp_path, resumes=resumes),
-        tmp_path / "run",
-        random.Random(resumes),
-    )
-    truth = trained_alone(sweep)
-    (tmp_path / "started").unlink()
-    arguments: list[object] = ["sweep", sweep, "--out", run]
-    attacks = ["program", "driver", "driver and program", "program"]
-    while arguments:
-        with driving(tmp_path, *arguments, "--no-ray") as driver:
-            while attacks and driver.process.poll() is None:
-                with waiting(tmp_path, after=recorded(run) + chance.randint(0, 1)):
-                    (program,) = driver.wait_until(lambda: waiting_ones(mark, tmp_path))
-                    how = attacks.pop(0)
-                    if "driver" in how:
-                        driver.process.kill()
-                        driver.process.wait()
-                    if "program" in how:
-                        with suppress(ProcessLookupError):  # it ends with its driver
-                            os.kill(program, signal.SIGKILL)
-                    # It ends also if it is waiting.
-                    wait_until(lambda gone=program: gone not in marked(mark))
-            code = driver.process.wait(timeout=PATIENCE)
-        assert code in {0, -signal.SIGKILL}, driver.said.read_text()
-        arguments = ["resume", run] if code else []
-    assert not attacks
-    assert_same(run, truth)
-    resumed = [
-        line for line in (tmp_path / "started").read_text().splitlines() if line[-2:] != " 0"
-    ]
-    assert bool(resumed) == resumes
-    assert not (run / "checkpoints").exists()
-
-
-OF_TWO: dict[str, Any] = {
-    "batch_sizes": [32, 64], "search": {"trials": 6},
-    "resources": {"examples_per_device": 16, "max_devices": 2},
-}  # fmt: skip
-"""Each trial has two ranks."""
-
-
 @pytest.mark.cluster
 @can_be_had
-@pytest.mark.parametrize("seed", range(2))
-def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(
-    seed: int, tmp_path: Path, mark: str
-) -> None:
+def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, mark: str) -> None:
     """The driver, a gang, a peer, a program of each rank, and a machine."""
-    chance, run, log = random.Random(seed), tmp_path / "run", tmp_path / "sweep.txt"
-    sweep = sweep_of(tmp_path, resumes=seed % 2 == 0, more={"launch": "ranks"}, **OF_TWO)
+    chance, run, log = random.Random(0), tmp_path / "run", tmp_path / "sweep.txt"
+    sweep = sweep_of(tmp_path)
     truth = trained_alone(sweep)
     attacks = ["driver", "gang", "peer", "rank 0", "rank 1"]
     chance.shuffle(attacks)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_race import Gang
 
 from orchestrator.records import (
     Choice,
@@ -369,17 +370,14 @@ def test_another_study_is_served_while_one_waits_for_its_round() -> None:
     recipes = [p.trial.study.recipe for p in proposals if p]
     assert recipes == ["long"] * 4 + ["short"]
     for proposal in proposals[:4]:
-        assert proposal is not None
         director.record(finish(proposal.trial, ("diverged", 1)))
     after = director.next()
-    assert after is not None
     assert (after.trial.study.recipe, after.trial.index >= 4) == ("long", True)
 
 
 def test_what_lies_near_the_best_point_starts_first() -> None:
     director = begin(make_study(trials=12))
     first = director.next()
-    assert first is not None
     director.record(finish(first.trial, ("reached", 10)))
     place = math.log(value_of(first.trial))
     distances = [abs(math.log(value_of(p.trial)) - place) for p in all_waiting(director)]
@@ -459,24 +457,15 @@ def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
         while (proposal := director.next()) is not None:
             trial = proposal.trial
             params[trial.index] = trial.params
-            measurements, status = [], "exhausted"
-            for number, error in enumerate(curve(trial)):
-                metrics = {"val/error": error}
-                at = number * 10
-                measurements.append(Measurement(step=at, seconds=0, metrics=metrics))
-                if FIRST.passed(error) or math.isnan(error):
-                    status = "diverged" if math.isnan(error) else "reached"
-                    break
-                upcoming = study.following(at)
-                known = {"unmet": {FIRST: upcoming}, "upcoming": upcoming, "index": trial.index}
-                end = ending(study, proposal.bounds, proposal.limit, **known) if at < 800 else None
-                if end is not None:
-                    status, cut = end, cut + 1
-                    break
-            outcome = Outcome(status=status, steps=at, seconds=0)
-            director.record(
-                FinishedTrial(trial=trial, outcome=outcome, measurements=tuple(measurements))
+            measured = tuple(
+                Measurement(step=10 * number, seconds=0, metrics={"val/error": error})
+                for number, error in enumerate(curve(trial))
             )
+            gang = Gang(trial, proposal.bounds, proposal.limit, measured, 0)
+            while (finished := gang.advance()) is None:
+                pass
+            cut += finished.outcome.status == "dominated"
+            director.record(finished)
         assert director.done
         return [params[index] for index in sorted(params)], cut
 

@@ -131,24 +131,6 @@ def test_bits_of_a_slot_depend_on_nothing_else(optimizer: str) -> None:
     assert torch.equal(diverged[others], five[others])
 
 
-def test_parameters_come_back_from_a_row() -> None:
-    layout = Layout(SHAPES)
-    weights = first_weights(0)
-    row = layout.row(weights)
-    assert row.shape == (layout.width,)
-    for part, weight in zip(layout.views(row), weights, strict=True):
-        assert torch.equal(part, weight)
-    norms = layout.norms(row)
-    matrices = [weight for weight in weights if weight.dim() > 1]
-    assert norms.tolist() == pytest.approx([float(weight.norm()) for weight in matrices])
-    assert float(layout.norm(row)) == pytest.approx(
-        float(torch.cat([w.flatten() for w in weights]).norm())
-    )
-    sizes = [weight.numel() for weight in matrices]
-    for spread, norm in zip(layout.spread(norms).split(sizes), norms, strict=True):
-        assert spread.eq(norm).all()
-
-
 def test_numbers_of_a_step_do_not_depend_on_the_steps_made_with_it() -> None:
     rule = make_rule("adam", {"learning_rate": 0.1}, Layout(SHAPES))
     params, steps = {"beta1": 0.87, "beta2": 0.9973, "epsilon": 1e-8}, np.arange(1, 4097)

@@ -10,20 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from test_report import UNREACHED
 
 from orchestrator.analysis import Scaling, compared_with, headline, scaling_of, scalings, sentence
 from orchestrator.analysis.errors import Errors
-from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import rises_after
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
 EXACT = 0.01
 """Standard deviation of points, in doublings, that are as good as exact."""
-
-Floats = NDArray[np.float64]
 
 
 def answer(
@@ -39,11 +35,6 @@ def answer(
     return scaling_of(NAMES, points, errors, tested=tested or len(points), **options)
 
 
-def middle(estimate: Estimate | None) -> float:
-    assert estimate is not None
-    return estimate.value
-
-
 def bend(critical: float, exponent: float) -> Callable[[float], float]:
     if math.isinf(exponent):
         return lambda size: max(1, critical / size)
@@ -56,14 +47,14 @@ def planted(curve: Callable[[float], float], sizes: Sequence[int]) -> list[tuple
 
 def test_a_planted_hyperbola_is_recovered() -> None:
     found = answer(planted(bend(128, 1), SIZES))
-    assert middle(found.critical_batch_size) == pytest.approx(128, rel=0.03)
-    assert middle(found.steps_min) == pytest.approx(1000, rel=0.03)
-    assert middle(found.exponent) == pytest.approx(1, rel=0.05)
+    assert found.critical_batch_size.value == pytest.approx(128, rel=0.03)
+    assert found.steps_min.value == pytest.approx(1000, rel=0.03)
+    assert found.exponent.value == pytest.approx(1, rel=0.05)
     # B + 128 is 1.3 (1 + 128) at 39.7 and 1.2 (1 + 128) at 26.8. At the largest, steps are 1031,
     # and 1.1 times that at 955.
-    assert middle(found.perfect_scaling_until) == pytest.approx(39.7, rel=0.04)
-    assert middle(found.critical_by_examples) == pytest.approx(26.8, rel=0.04)
-    assert middle(found.max_useful_batch_size) == pytest.approx(955, rel=0.04)
+    assert found.perfect_scaling_until.value == pytest.approx(39.7, rel=0.04)
+    assert found.critical_by_examples.value == pytest.approx(26.8, rel=0.04)
+    assert found.max_useful_batch_size.value == pytest.approx(955, rel=0.04)
     said = (
         "batch size 27 .* takes a fifth more examples than the fewest; beyond 9.+ larger batches "
     )
@@ -86,9 +77,6 @@ def test_intervals_hold_the_truth_of_any_bend(exponent: float, place: float) -> 
         exact = zip(planted(curve, sizes), off, strict=True)
         points = [(size, steps * by) for (size, steps), by in exact]
         fifth = answer(points, error=0.1).critical_by_examples
-        assert fifth is not None
-        assert fifth.low is not None
-        assert fifth.high is not None
         held.append(fifth.low <= 1.001 * true <= 1.002 * fifth.high)
     assert np.mean(held) >= 0.8
 
@@ -98,11 +86,8 @@ def test_the_smallest_batch_size_tested_does_not_move_the_answer(exponent: float
     """Or the answer is no more than a bound."""
     found = [answer(planted(bend(200, exponent), SIZES[k:])) for k in (0, 3, 6)]
     first = found[0].critical_by_examples
-    assert first is not None
     for one in found:
         fifth = one.critical_by_examples
-        assert fifth is not None
-        assert fifth.high is not None
         if one.critical_by_examples_is == "":
             assert fifth.value == pytest.approx(first.value, rel=0.25)
         elif one.critical_by_examples_is == "at most":
@@ -139,7 +124,7 @@ def test_no_sentence_is_contradicted_by_the_points(seed: int) -> None:
 
 def test_perfect_scaling_to_the_end_is_said() -> None:
     found = answer([(size, 2**20 / size) for size in SIZES])
-    assert middle(found.critical_by_examples) == SIZES[-1]
+    assert found.critical_by_examples.value == SIZES[-1]
     assert f"no batch size up to {SIZES[-1]:,} takes a fifth more" in sentence(found)
     assert "steps still fall at 4,096, the largest tested" in sentence(found)
     critical = found.critical_batch_size
@@ -174,16 +159,9 @@ def test_smaller_batches_that_need_more_examples_do_not_scale() -> None:
     assert "Below batch size 16, training takes more examples" in sentence(found)
 
 
-@pytest.mark.parametrize(
-    ("points", "verdict"),
-    [
-        ([(8, 90)], "too few batch sizes to tell where the curve bends: 1 of 5 can be used, 4 are"),
-        ([(1, 90), (2, 50), (4, 30)], "too few batch sizes to tell"),
-    ],
-)
-def test_too_little_to_go_on_is_said(points: list[tuple[int, float]], verdict: str) -> None:
-    found = answer(points, tested=5)
-    assert verdict in found.verdict
+def test_too_little_to_go_on_is_said() -> None:
+    found = answer([(1, 90), (2, 50), (4, 30)], tested=5)
+    assert "3 of 5 can be used, 4 are" in found.verdict
     said = (found.critical_batch_size, found.critical_by_examples, found.max_useful_batch_size)
     assert said == (None, None, None)
 
@@ -216,7 +194,7 @@ def published_curves() -> dict[str, list[tuple[int, int]]]:
 @pytest.mark.parametrize("workload", PUBLISHED)
 def test_published_curves_are_fitted_as_others_fitted_them(workload: str) -> None:
     found = answer(published_curves()[workload], error=0.1).critical_batch_size
-    assert middle(found) == pytest.approx(PUBLISHED[workload], rel=0.15)
+    assert found.value == pytest.approx(PUBLISHED[workload], rel=0.15)
 
 
 def test_which_of_two_recipes_scales_further_is_said_with_its_interval() -> None:
@@ -224,12 +202,7 @@ def test_which_of_two_recipes_scales_further_is_said_with_its_interval() -> None
     near = answer(planted(bend(32, 2), SIZES), error=0.05)
     fifths, steps = compared_with(far, near)
     assert fifths.value == pytest.approx(8, rel=0.15)
-    assert fifths.low is not None
     assert fifths.low > 4
-    assert steps.low is not None
-    assert steps.high is not None
     assert steps.low < 1 < steps.high
     same, _ = compared_with(far, replace(far, recipe="other"))
-    assert same.low is not None
-    assert same.high is not None
     assert same.low < 1 < same.high

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import make_data
 import numpy as np
 import pytest
 import torch
@@ -50,19 +49,6 @@ def name(workload: type) -> str:
     return f"{__file__}:{workload.__name__}"
 
 
-def measured(workload: Scenes, logits: Tensor, masks: Tensor) -> dict[str, float]:
-    values = workload.metrics(nn.Identity(), (logits, masks))
-    means = {metric: value.double().mean(dim=0) for metric, value in values.items()}
-    return {metric: float(value) for metric, value in workload.summary(means).items()}
-
-
-@pytest.fixture(scope="module")
-def garments(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    make_data.make_idx(folder / "fashion_mnist")
-    return folder
-
-
 @pytest.mark.dear
 @pytest.mark.parametrize("at_once", [512, 5])
 def test_metrics_are_those_of_the_whole_split(
@@ -84,7 +70,9 @@ def test_metrics_are_those_of_the_whole_split(
 
 def test_no_number_is_a_wrong_answer() -> None:
     masks = torch.randint(3, (4, 8, 8), dtype=torch.uint8)
-    broken = measured(Scenes(), torch.full((4, CLASSES, 8, 8), torch.nan), masks)
+    logits = torch.full((4, CLASSES, 8, 8), torch.nan)
+    values = Scenes().metrics(nn.Identity(), (logits, masks))
+    broken = Scenes().summary({name: value.double().mean(dim=0) for name, value in values.items()})
     assert (broken["pixel_error"], broken["mean_iou"]) == (1, 0)
 
 
@@ -110,9 +98,9 @@ def test_what_was_pasted_is_in_picture_and_mask() -> None:
     assert np.array_equal(masks, expected[1])
 
 
-def test_scenes_are_as_asked_for(garments: Path) -> None:
+def test_scenes_are_as_asked_for(small_data: Path) -> None:
     workload = load_workload("scenes/unet?classes=2&canvas=24&scenes=60")
-    splits = workload.data(garments)
+    splits = workload.data(small_data)
     assert [(split, data.size) for split, data in splits.items()] == [
         ("train", 60),
         ("val", 3),
@@ -123,7 +111,7 @@ def test_scenes_are_as_asked_for(garments: Path) -> None:
     assert set(masks.unique().tolist()) == {0, 1, 2}
     assert float(images[masks[:, None] > 0].min()) > VISIBLE / 255
     # More scenes change nothing about those of other splits.
-    others = load_workload("scenes/unet?classes=2&canvas=24&scenes=69").data(garments)
+    others = load_workload("scenes/unet?classes=2&canvas=24&scenes=69").data(small_data)
     assert all(map(torch.equal, others["test"].tensors, splits["test"].tensors))
 
 

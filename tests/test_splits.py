@@ -111,11 +111,6 @@ def test_a_subset_draws_what_its_split_would(split: type[models.Small]) -> None:
         assert all(map(torch.equal, batch, expected))
 
 
-def test_tensors_of_different_length_are_refused() -> None:
-    with refused("wrong-data", "(2,)", "(3,)"):
-        Tensors(torch.zeros(2), torch.zeros(3))
-
-
 def test_what_is_wrong_with_data_is_said_without_a_workers_traceback() -> None:
     def fetch(index: torch.Tensor) -> Batch:
         raise BadInput("a.jpg is no image.", code="corrupt")

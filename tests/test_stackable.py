@@ -67,7 +67,6 @@ class WithOneAnother(models.MLP):
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         splits = dict(super().data(data_dir))
         train = splits["train"]
-        assert isinstance(train, Tensors)
 
         def centred(batch: Batch, seeds: Tensor) -> Batch:
             return batch[0] - batch[0].mean(dim=0), batch[1]
@@ -99,6 +98,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
     "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
     "bfloat16": (of(models.MLP, precision="bfloat16"), "bfloat16"),
+    "compiled": (of(models.MLP, compile=True), "'compile' is true"),
     "fetched": (of(models.FromFiles), "Loaded fetches batches for one trial"),
     "a model's dropout": (of(WithDropout), "randomness"),
     "lstm": (of(models.LSTM), "lstm"),

@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import threading
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ import ray
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import SweepFailed
-from orchestrator.results import FrontierRow, RunFiles, frontier_of, merger, to_csv
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 pytestmark = pytest.mark.dear
 
@@ -77,18 +76,6 @@ def test_a_sweep_finds_the_best_of_its_points(tmp_path: Path) -> None:
             for trial in first_trials(study, 0)
         )
         assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
-
-
-def test_trials_are_put_together_while_others_train(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    apart = sweep_here(tmp_path / "apart", TINY)
-    assert not list(tmp_path.glob("apart/trials/**/study.parquet"))
-    monkeypatch.setattr(merger, "MOST_LOOSE", 0)
-    together = sweep_here(tmp_path / "together", TINY)
-    assert to_csv(together) == to_csv(apart)
-    assert list(tmp_path.glob("together/trials/**/study.parquet"))
-    assert "merger" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.slow
@@ -162,17 +149,8 @@ def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_p
     assert again.returncode == 0
     assert "nothing to train" in again.stderr
 
-    other = orchestrate("sweep", sweep_file(), "--out", tmp_path / "a", "--set", "seed=1")
-    assert other.returncode == 2
-    assert "seed: 0 in the run, 1 in the sweep" in other.stderr
-
     alone = trained_alone(sweep_file())
     assert (tmp_path / "a/frontier.csv").read_bytes() == (alone / "frontier.csv").read_bytes()
 
     status = json.loads(orchestrate("status", tmp_path / "a", "--json").stdout)
     assert (status["planned"], status["finished"]) == (6, 6)
-    table = orchestrate("frontier", tmp_path / "a", "--goal", "val/error<0.7", "--csv").stdout
-    assert len(table.splitlines()) == 3
-    answers = json.loads(orchestrate("report", tmp_path / "a", "--json").stdout)
-    assert answers[0]["max_useful_batch_size"] is None, "of two batch sizes"
-    assert answers[0]["verdict"].startswith("too few batch sizes")

@@ -46,20 +46,6 @@ def test_bits_do_not_depend_on_the_place(some: list[int]) -> None:
         assert torch.equal(whole[some], of_some)
 
 
-def test_gradients_of_linear_layers_are_the_transposed_ones() -> None:
-    def linear(inputs: list[Tensor]) -> list[Tensor]:
-        examples, given = inputs
-        weights = given.detach().requires_grad_()
-        losses = (examples @ weights.transpose(1, 2)).tanh().sum((1, 2))
-        return list(torch.autograd.grad(losses.sum(), [weights]))
-
-    inputs = [numbers(3, 5, 7), numbers(3, 4, 7)]
-    ((gradient,), (expected,)) = record(linear, inputs)(inputs), linear(inputs)
-    assert gradient.is_contiguous()
-    assert not expected.is_contiguous()
-    torch.testing.assert_close(gradient, expected)
-
-
 def test_other_shapes_are_recorded_anew() -> None:
     taped = Taped(lambda inputs: [inputs[0].reshape(-1) * len(inputs[0])])
     for size in (2, 3, 2, 3):

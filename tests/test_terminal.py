@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from conftest import make_trial
+from test_frontier import new_run
+from test_report import ROW
 from test_rounds import begin, finish, make_study
 from typer.testing import CliRunner
 
@@ -32,9 +34,7 @@ def study() -> Study:
 @pytest.fixture
 def run(tmp_path: Path, study: Study) -> RunFiles:
     """As an archive could have it."""
-    run = RunFiles(tmp_path / "run")
-    run.create({"name": "x"}, [study], {})
-    return run
+    return new_run(tmp_path / "run", study)
 
 
 @pytest.mark.dear
@@ -97,8 +97,7 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
 ) -> None:
     space = {"learning_rate": Range(low=1e-3, high=1, scale="log"), "momentum": 0.9}
     study = replace(make_trial(goals=("val/error < 0.5",)).study, space=space, recipe="nesterov")
-    run = RunFiles(tmp_path)
-    run.create({"name": "x"}, [study], {})
+    run = new_run(tmp_path, study)
     row = FrontierRow(
         workload=study.workload, recipe="nesterov", optimizer="nesterov", batch_size=32,
         goal="val/error < 0.5", reached=True, censored=False, steps=1234, examples=39_488,
@@ -202,10 +201,7 @@ def test_what_is_left_is_counted_down_while_long_trials_train(
 
 
 def test_what_to_do_next_is_said_once() -> None:
-    row = FrontierRow(
-        workload="w", recipe="sgd", optimizer="sgd", batch_size=1024, goal="val/error < 0.5",
-        reached=True, censored=False, trials={"reached": 1}, trials_used=1, warnings=(),
-    )  # fmt: skip
+    row = replace(ROW, batch_size=1024)
     narrow = replace(row, warnings=("learning_rate 1 is near the upper end, 1, of its range",))
     short = replace(row, reached=False)
     failed = replace(row, trials={"failed": 1})
@@ -217,14 +213,3 @@ def test_what_to_do_next_is_said_once() -> None:
         ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
     ):
         assert re.search(said, answers.what_next(rows, "runs/one"))
-
-
-def test_in_jupyter_answers_go_where_they_are_sent(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And not to outputs of the cell, which rich would make of them."""
-    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    console = terminal.PlainConsole(stderr=True)
-    assert not console.is_jupyter
-    console.print("said")
-    assert capsys.readouterr().err == "said\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import first_trials, wait_for
+from conftest import TINY, first_trials, wait_for
 from machines import Machine, can_be_had, machines
 
 from orchestrator.records import Measurement, Outcome
@@ -16,12 +16,9 @@ from orchestrator.results import RunFiles
 pytestmark = [pytest.mark.cluster, can_be_had]
 
 SWEEP = {
-    "name": "gang",
-    "workloads": ["digits/mlp"],
+    **TINY,
     "goals": ["val/error < 0.1"],
-    "recipes": ["sgd"],
     "batch_sizes": [64],
-    "search": {"trials": 3},
     "budget": {"steps": 300},
     "stop": {"dominated": False},
     "resources": {"examples_per_device": 32, "max_devices": 2},

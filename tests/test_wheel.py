@@ -6,9 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
-
+from conftest import ROOT
 
 END = "== given"
 
