@@ -20,7 +20,7 @@ from typing import Any
 from orchestrator.cli.options import BAD_INPUT
 from orchestrator.cli.sessions import CODES, how_to_train
 from orchestrator.cli.terminal import ERROR_FILE, console
-from orchestrator.files.own_code import BY_VALUE, of_main
+from orchestrator.files.own_code import hand_over
 from orchestrator.records import BadInput, SweepFailed
 from orchestrator.sweeping.session import Ended, How
 
@@ -72,13 +72,9 @@ def _in_a_process(
 ) -> tuple[int, str, str]:
     """Runs the command in a separate process: its exit code, its error's code and text."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
-        error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
-        env = {**os.environ, ERROR_FILE: str(error)}
-        if classes := of_main(own):
-            import cloudpickle
-
-            by_value.write_bytes(cloudpickle.dumps(classes))
-            env[BY_VALUE] = str(by_value)
+        error = Path(folder) / "error.txt"
+        handed = hand_over(own, Path(folder) / "workloads.pickle")
+        env = {**os.environ, ERROR_FILE: str(error), **handed}
         watched = sys.stderr.isatty()
         words = [*["--quiet"] * quiet, name, where, *_flags(options)]
         process = subprocess.Popen(

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.files.own_code import BY_VALUE, of_main
+from orchestrator.files.own_code import BY_VALUE, hand_over
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.records import Trial
 
@@ -176,8 +176,10 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     }
     if devices.hang_seconds is not None:
         variables["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
-    if by_value := _by_value(program.function, channel):
-        variables[BY_VALUE] = by_value
+    # Functions that other processes can't import: those of the sweep, or one of this process.
+    known = os.environ.get(BY_VALUE)
+    own_code = channel / "function.pickle"
+    variables |= {BY_VALUE: known} if known else hand_over([program.function], own_code)
     many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = arguments_of(trial, devices.count, own)
@@ -203,20 +205,6 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
             each.close()
         raise
     return running[0] if len(running) == 1 else _Together(running)
-
-
-def _by_value(function: str, channel: Path) -> str | None:
-    """The file with the functions that other processes can't import: that of the sweep, or one with
-    this function, if this process has defined it."""
-    if (known := os.environ.get(BY_VALUE)) is not None:
-        return known
-    if not (found := of_main([function])):
-        return None
-    import cloudpickle
-
-    file = channel / "function.pickle"
-    file.write_bytes(cloudpickle.dumps(found))
-    return str(file)
 
 
 class _Together:

@@ -98,11 +98,7 @@ def in_this_process(
 
 class Local(Executor):
     def __init__(
-        self,
-        tasks: Tasks,
-        asked_to_end: Callable[[], bool] = lambda: False,
-        *,
-        raise_errors: bool = True,
+        self, tasks: Tasks, asked_to_end: Callable[[], bool], *, raise_errors: bool
     ) -> None:
         self._asked_to_end, self._raise_errors = asked_to_end, raise_errors
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir

@@ -296,9 +296,9 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     run = ended.run
     try:
         if planned.sweep.branch is not None:
-            from orchestrator.sweeping.branch_answer import answer_of, write_branches
+            from orchestrator.sweeping.branch_answer import answer_in, write_branches
 
-            found = answer_of(run, planned.sweep, planned.studies)
+            found = answer_in(run)
             unknown = ended.status == "done" and found.queue.problems
             status = "unreached" if unknown else ended.status
             ended = replace(ended, branches=found, status=status)
