@@ -46,7 +46,6 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results.export import export_compact
-from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -286,6 +285,8 @@ class Run:
         quiet: bool = False,
     ) -> Run:
         """Trains what the run is missing. The arguments are the options of `orchestrate resume`."""
+        from orchestrator.sweeping import session
+
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
         here = partial(session.resume, self._files)
         run_command(

@@ -180,7 +180,7 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     known = os.environ.get(BY_VALUE)
     own_code = channel / "function.pickle"
     variables |= {BY_VALUE: known} if known else hand_over([program.function], own_code)
-    many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
+    many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = arguments_of(trial, devices.count, own)
     running: list[Running] = []
@@ -237,7 +237,7 @@ class _Together:
             each.close()
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

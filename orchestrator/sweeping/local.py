@@ -145,9 +145,9 @@ class Local(Executor):
     def _train(self, pack: Pack) -> Generator[News | None, None, None]:
         """Yields after each measurement, when the dispatcher may end the sweep."""
         yield News(serial=pack.serial, started=True)
-        race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
+        devices = self.resources.devices(pack.study, self._tasks.hang_seconds)
         try:
-            yield from self._tasks.train(pack, race, self._ranks, devices)
+            yield from self._tasks.train(pack, PackRace(pack.study), self._ranks, devices)
         except Left as left:
             yield News(serial=pack.serial, failure=Failure(text=str(left), machine_lost=True))
         except ProgramFailed as error:
