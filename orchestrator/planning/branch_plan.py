@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
 from orchestrator.planning.sweep import Sweep
@@ -79,13 +78,10 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Fork]:
     asked = sweep.branch
     assert asked is not None
     (trunk,) = (study for study in studies if study.states_at)
-    ordered = sorted(
-        (study for study in studies if not study.states_at),
-        key=lambda study: (study.start_step, study.batch_size),
-    )
     found = []
-    for step, mine in groupby(ordered, key=lambda study: study.start_step):
-        of_point = tuple(mine)
+    for step in trunk.states_at:
+        branches = (study for study in studies if study.start_step == step)
+        of_point = tuple(sorted(branches, key=lambda study: study.batch_size))
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
         point = Fork(

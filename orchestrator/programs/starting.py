@@ -76,19 +76,19 @@ class Kept:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self._said = select.poll()  # unlike `select`, it takes files of any number
+        assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
-        self._said.register(self._keeper.stdout, select.POLLIN)
+        self._in, self._out = self._keeper.stdin, self._keeper.stdout
+        self._said = select.poll()  # unlike `select`, it takes files of any number
+        self._said.register(self._out, select.POLLIN)
         self._mark = f"{TELL_AT}={start.reports}"
         self._tell(json.dumps(asdict(start)))
         self._exit: Exit | None = None
 
     def ended(self, wait: float = 0.0) -> Exit | None:
         """How it ended; None if it has not within `wait` seconds."""
-        out = self._keeper.stdout
-        assert out is not None
         if self._exit is None and self._said.poll(1000 * wait):
-            answer = out.read()
+            answer = self._out.read()
             self._keeper.wait()
             if not answer:
                 end_all_with(self._mark)
@@ -109,14 +109,12 @@ class Kept:
             self._close()
 
     def _tell(self, line: str) -> None:
-        assert self._keeper.stdin is not None
         with suppress(BrokenPipeError, ValueError):  # it has ended
-            self._keeper.stdin.write(f"{line}\n".encode())
-            self._keeper.stdin.flush()
+            self._in.write(f"{line}\n".encode())
+            self._in.flush()
 
     def _close(self) -> None:
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
-            assert pipe is not None
+        for pipe in (self._in, self._out):
             with suppress(BrokenPipeError):
                 pipe.close()
 

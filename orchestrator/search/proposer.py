@@ -21,6 +21,7 @@ from orchestrator.records import (
     Study,
     Value,
     derive_seed,
+    refuse_unknown,
     unknown,
 )
 from orchestrator.search.space import assemble, distinct, searched
@@ -148,8 +149,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
     are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
-    if missing := sorted(axes.keys() - set(searched(space))):
-        raise unknown("axis of the grid:", missing[0], searched(space))
+    refuse_unknown("axis of the grid:", sorted(axes), searched(space))
     levels = []
     for name in searched(space):
         entry = space[name]
