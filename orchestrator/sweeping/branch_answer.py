@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.analysis import (
@@ -156,14 +155,8 @@ def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
 
 
-def write_page(
-    run: RunFiles,
-    answer: Answer,
-    page: Place,
-    *,
-    reload_seconds: int | None = None,
-    images: tuple[Path, str] | None = None,
-) -> None:
+def write_page(run: RunFiles, answer: Answer, page: Place, **how: Any) -> None:
+    """Writes the page of a run of branches. `how` are options of `write_branch_report`."""
     from orchestrator.report import BranchContent, write_branch_report
 
     content = BranchContent(
@@ -176,7 +169,7 @@ def write_page(
         schedules=answer.schedules,
         confirmed=answer.confirmed(run),
     )
-    write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
+    write_branch_report(content, page, **how)
 
 
 def write_branches(run: RunFiles, answer: Answer) -> None:
