@@ -130,9 +130,9 @@ class Budget(Part):
             raise BadInput("give steps, epochs, examples or at_least_steps", code="missing-key")
         return self
 
-    def or_else(self, other: Budget) -> Budget:
+    def or_else(self, other: Budget | None) -> Budget:
         """This one; the size of `other` where it says only what to inherit."""
-        if set(self.model_dump(exclude_none=True)) == {"inherit"}:
+        if other and set(self.model_dump(exclude_none=True)) == {"inherit"}:
             return other.model_copy(update={"inherit": self.inherit})
         return self
 

@@ -192,9 +192,8 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
 
 def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
     """The searches, brought to the state that the run's files record."""
-    sweep, anew, branching = planned.sweep, 0, None
-    if sweep.branch is not None:
-        branching = branching_of(sweep, planned.studies)
+    sweep, anew = planned.sweep, 0
+    branching = branching_of(sweep, planned.studies) if sweep.branch else None
     queue: Queue = branching or Director(
         planned.studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size)
     )
