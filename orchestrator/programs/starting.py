@@ -236,6 +236,7 @@ class _Together:
 
 
 def free_port(host: str) -> int:
+    """A port that no process of this machine uses at the moment."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
