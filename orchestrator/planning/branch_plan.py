@@ -35,10 +35,8 @@ CONFIRMING = 3
 """Trainings per seed that confirm schedules: with two schedules and with the constant batch."""
 
 
-def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
+def with_branches(asked: Branches, study: Study) -> tuple[Study, ...]:
     """The study of the trunk and the studies of its branches, one for each point and batch size."""
-    asked = sweep.branch
-    assert asked is not None
     params = _params(study)
     points = asked.points
     if isinstance(points, Spread):

@@ -90,7 +90,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     studies = tuple(_all_studies(sweep, data_dir))
     if sweep.branch is not None:
         (trunk,) = studies
-        studies = with_branches(sweep, trunk)
+        studies = with_branches(sweep.branch, trunk)
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
