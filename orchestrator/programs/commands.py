@@ -155,10 +155,8 @@ def arguments_of(trial: Trial, devices: int, folder: Path) -> list[str]:
     assert program is not None
     names = [*trial.params, *(name for name in program.arguments if name not in trial.params)]
     named = {program.arguments.get(name, name): values[name] for name in names}
-    whole = {
-        "args": [f"--{name}={written(value)}" for name, value in named.items()],
-        "args_no_hyphens": [f"{name}={written(value)}" for name, value in named.items()],
-    }
+    plain = [f"{name}={written(value)}" for name, value in named.items()]
+    whole = {"args": [f"--{each}" for each in plain], "args_no_hyphens": plain}
     values["args_json"] = json.dumps(named)
     found: list[str] = []
     for argument in program.command:
