@@ -66,11 +66,8 @@ _WHERE = {
     "orchestrator.api.run": ("Compared", "Run", "open_run"),
     "orchestrator.api.tables": ("Table",),
     "orchestrator.records": ("BadInput", "SweepFailed"),
-    "orchestrator.workloads": (
-        "Classification", "Loaded", "NextToken", "Streamed", "Subset", "Tensors", "Workload",
-        "examples_of", "with_ghosts",
-    ),
-}  # fmt: skip
+}
+"""Module -> what it defines. All else is in `workloads`."""
 
 
 class _Door(ModuleType):
@@ -91,10 +88,10 @@ sys.modules[__name__].__class__ = _Door
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _WHERE.items():
-        if name in names:
-            return getattr(import_module(module), name)
-    raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'orchestrator' has no attribute {name!r}")
+    found = (module for module, names in _WHERE.items() if name in names)
+    return getattr(import_module(next(found, "orchestrator.workloads")), name)
 
 
 def __dir__() -> list[str]:

@@ -568,7 +568,7 @@ tell(5, error=5)
 def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> None:
     """Its driver is gone, and it is still ending."""
     trial = trial_of(program(TELLS_AT_LAST + FOR_EVER, resumes=True))
-    folder = commission(tmp_path, trial).own
+    folder = tmp_path / "trials" / trial.file_name
     channel = folder / f"{starting.CHANNEL}000000-first"
     channel.mkdir(parents=True)
     places = {"log": channel / "log", "reports": channel / starting.REPORTS}

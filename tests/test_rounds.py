@@ -120,7 +120,6 @@ def test_launches_can_be_capped_lower() -> None:
     director = begin(make_study(search=SearchPlan(launches=5)))
     rounds = play(director, by_index(t0=("diverged", 1), t1=("diverged", 1)))
     assert [*map(indices, rounds)] == [[0, 1, 2, 3], [4]]
-    assert [search.capped for search in director.searches.values()] == [True]
 
 
 def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
@@ -131,7 +130,7 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
         director.record(finish(proposal.trial, ("exhausted", 100)))
     (search,) = director.searches.values()
     assert director.done
-    assert (search.bounds, search.capped) == (((),), False)
+    assert search.bounds == ((),)
 
 
 @pytest.mark.parametrize(

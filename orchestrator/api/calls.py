@@ -18,6 +18,7 @@ from orchestrator.analysis import Scaling, scalings
 from orchestrator.api.command import pairs, run_command
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
+from orchestrator.cli.planning import outlook_in_words
 from orchestrator.files.own_code import name_of
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.branch_file import BranchFile, find_branch_file, load_branches
@@ -108,8 +109,6 @@ def plan(
     what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
     """The number of trials and of their steps for each study of a sweep."""
-    from orchestrator.cli.planning import outlook_in_words
-
     with _as_file(what) as file:
         described = load_sweep(Path(file), _pairs(set))
         planned = plan_of(described, _folder(data_dir))

@@ -15,14 +15,16 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.options import BAD_INPUT
-from orchestrator.cli.sessions import CODES, how_to_train
+from orchestrator.cli.sessions import CODES, how_to_train, refuse_together
 from orchestrator.cli.terminal import ERROR_FILE, console
-from orchestrator.files.own_code import BY_VALUE, of_main
+from orchestrator.files.own_code import hand_over
 from orchestrator.records import BadInput, SweepFailed
-from orchestrator.sweeping.session import Ended, How
+
+if TYPE_CHECKING:
+    from orchestrator.sweeping.session import Ended, How
 
 STATUSES = {code: status for status, code in CODES.items()}
 
@@ -47,9 +49,9 @@ def run_command(
         status = STATUSES.get(exit_code, "failed")
     else:
         folder = options["data_dir"]
+        refuse_together(options["address"], options.get("cluster"), ray=False)
         how = how_to_train(
             address=options["address"],
-            cluster=options.get("cluster"),
             data_dir=None if folder is None else Path(folder),
             track=options.get("track"),
             yes=options.get("yes", True),
@@ -72,13 +74,9 @@ def _in_a_process(
 ) -> tuple[int, str, str]:
     """Runs the command in a separate process: its exit code, its error's code and text."""
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
-        error, by_value = Path(folder) / "error.txt", Path(folder) / "workloads.pickle"
-        env = {**os.environ, ERROR_FILE: str(error)}
-        if classes := of_main(own):
-            import cloudpickle
-
-            by_value.write_bytes(cloudpickle.dumps(classes))
-            env[BY_VALUE] = str(by_value)
+        error = Path(folder) / "error.txt"
+        handed = hand_over(own, Path(folder) / "workloads.pickle")
+        env = {**os.environ, ERROR_FILE: str(error), **handed}
         watched = sys.stderr.isatty()
         words = [*["--quiet"] * quiet, name, where, *_flags(options)]
         process = subprocess.Popen(

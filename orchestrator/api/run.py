@@ -32,6 +32,7 @@ from orchestrator.analysis import (
 )
 from orchestrator.api.command import run_command
 from orchestrator.api.tables import ArrowTable, Table
+from orchestrator.cli.advising import Suggestion, advised_for
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BadInput, Study, unknown
@@ -46,14 +47,12 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results.export import export_compact
-from orchestrator.sweeping import session
+from orchestrator.sweeping.branch_answer import Answer, answer_in, write_page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from orchestrator.cli.advising import Suggestion
     from orchestrator.report.style import Drawing
-    from orchestrator.sweeping.branch_answer import Answer
 
 
 STUDY = ("workload", "recipe", "batch_size")
@@ -179,8 +178,6 @@ class Run:
     def advise(self, goal: str | Iterable[str] | None = None) -> Table[Suggestion]:
         """Steps to train next, as `orchestrate advise` recommends them: at most three, those that
         narrow the answers most for their price."""
-        from orchestrator.cli.advising import Suggestion, advised_for
-
         found, remarks = advised_for(self._files, parse_goals(_several(goal)))
         return Table(found, Suggestion.to_json, "\n".join(remarks), shown=STEPS)
 
@@ -210,8 +207,6 @@ class Run:
         return self._branches().schedules
 
     def _branches(self) -> Answer:
-        from orchestrator.sweeping.branch_answer import answer_in
-
         if not holds_branches(self._files):
             raise BadInput(
                 f"{self.path} is the run of a sweep and has no branches. `orchestrator.branch` "
@@ -259,7 +254,6 @@ class Run:
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
         from orchestrator.report import Source, frontier_for_page, write_report_of
-        from orchestrator.sweeping.branch_answer import write_page
 
         page = self._files.page if path is None else Place.at(path)
         if holds_branches(self._files) and goal is None:
@@ -286,6 +280,8 @@ class Run:
         quiet: bool = False,
     ) -> Run:
         """Trains what the run is missing. The arguments are the options of `orchestrate resume`."""
+        from orchestrator.sweeping import session
+
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
         here = partial(session.resume, self._files)
         run_command(

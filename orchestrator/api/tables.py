@@ -44,9 +44,6 @@ class Table(Sequence[Row], Generic[Row]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self._rows)
-
     def to_arrow(self) -> pa.Table:
         """An Arrow table. Each part of a nested field gets its own column, such as
         `params.learning_rate`."""

@@ -12,7 +12,6 @@ from typing import Annotated
 import typer
 
 from orchestrator.cli import (
-    advise,
     archives,
     compare,
     forecast,
@@ -22,7 +21,6 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
-    scale,
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED, TO_GO_ON
@@ -87,11 +85,11 @@ for command in (
     reading.status,
     reading.frontier,
     reading.best,
-    scale.scale,
+    compare.scale,
     reading.logs,
     report.report,
     compare.compare,
-    advise.advise,
+    reading.advise,
     trial.trial,
     forecast.forecast,
     runs.branch,

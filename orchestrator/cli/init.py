@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from orchestrator.cli.terminal import say
-from orchestrator.records import BadInput, Value, cut, escaped, unknown, wrong_value
+from orchestrator.records import BadInput, Value, cut, escaped, refuse_unknown, wrong_value
 
 if TYPE_CHECKING:
     from orchestrator.programs.starting import Exit
@@ -227,9 +227,7 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
             "devices": 1, "folder": folder, "seed": 0, "steps": SHORT, "learning_rate": 1e-3,
             "batch_size": 8, "batch_size_per_device": 8, "accumulation_steps": 1,
         }  # fmt: skip
-        for placeholder in PLACEHOLDER.findall(program):
-            if placeholder not in values:
-                raise unknown("placeholder of --program", placeholder, values)
+        refuse_unknown("placeholder of --program", PLACEHOLDER.findall(program), values)
         path = Path(folder)
         reports, output = path / "reports.jsonl", path / "output.txt"
         variables = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}

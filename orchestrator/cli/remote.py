@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
 from orchestrator.cli.terminal import complain, say, table_of
+from orchestrator.files.own_code import UserFolder
 from orchestrator.records import MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
@@ -39,7 +40,7 @@ def sweep(
     run = out or f"runs/{described.name}"
     asked = ["sweep", "sweep.yaml", "--out", _there(run), "--yes", *_options(data_dir, track)]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
-    files = {"sweep.yaml": text.encode(), **_code(described)}
+    files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}
     return _train(file, run, asked, files, as_json=as_json)
 
 
@@ -52,7 +53,8 @@ def resume(
     look(file, run)
     described = validated(RunFiles.open(run).sweep(), f"{run}/sweep.yaml")
     asked = ["resume", _there(run), *_options(data_dir, track)]
-    return _train(file, run, asked, _code(described), as_json=as_json)
+    code = UserFolder.here(described.code_names).code
+    return _train(file, run, asked, code, as_json=as_json)
 
 
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
@@ -219,10 +221,3 @@ def _options(data_dir: Path | None, track: list[str] | None) -> list[str]:
     if data_dir is not None and str(data_dir) != os.environ.get("ORCHESTRATE_DATA"):
         options += ["--data-dir", str(data_dir)]
     return options
-
-
-def _code(described: Sweep) -> dict[str, bytes]:
-    """The files of the user's code that a sweep names, from the current folder."""
-    from orchestrator.files.own_code import UserFolder
-
-    return dict(UserFolder.here(described.code_names).code)

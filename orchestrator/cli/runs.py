@@ -23,10 +23,9 @@ from orchestrator.cli.options import (
     TrackOption,
     YesOption,
 )
-from orchestrator.cli.sessions import how_to_train, tell
+from orchestrator.cli.sessions import how_to_train, refuse_together, tell
 from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput
-from orchestrator.sweeping import session
 
 if TYPE_CHECKING:
     from orchestrator.results import RunFiles
@@ -47,12 +46,13 @@ def sweep(
     """Run every study of a sweep file. Continues the run if it was started before."""
     from orchestrator.planning.sweep_file import find_sweep_file, load_sweep
 
-    how = how_to_train(
-        address=address, cluster=cluster, data_dir=data_dir, track=track, yes=yes, ray=ray
-    )
+    refuse_together(address, cluster, ray)
     described = load_sweep(find_sweep_file(file), set_ or [])
     if cluster is not None:
         return remote.sweep(cluster, described, out, data_dir, track, yes=yes, as_json=as_json)
+    from orchestrator.sweeping import session
+
+    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=yes, ray=ray)
     return tell(session.sweep(described, out, how), as_json=as_json)
 
 
@@ -84,11 +84,14 @@ def branch(
     with larger batch sizes, and makes a schedule of batch sizes from the results."""
     from orchestrator.planning.branch_file import find_branch_file, load_branches
 
-    how = how_to_train(address=address, cluster=cluster, data_dir=data_dir, yes=yes, ray=ray)
+    refuse_together(address, cluster, ray)
     asked = ["confirm=true"] if confirm else []
     described = load_branches(find_branch_file(file), [*(set_ or []), *asked])
     if cluster is not None:
         return remote.sweep(cluster, described, out, data_dir, None, yes=yes, as_json=as_json)
+    from orchestrator.sweeping import session
+
+    how = how_to_train(address=address, data_dir=data_dir, yes=yes, ray=ray)
     return tell(session.sweep(described, out, how), as_json=as_json)
 
 
@@ -104,10 +107,14 @@ def resume(
     """Continue a run: train what its files do not hold yet."""
     from orchestrator.results import RunFiles
 
-    how = how_to_train(address=address, cluster=cluster, data_dir=data_dir, track=track, ray=ray)
+    refuse_together(address, cluster, ray)
     if cluster is not None:
         return remote.resume(cluster, path, data_dir, track, as_json=as_json)
-    return tell(session.resume(RunFiles.open(path), how), as_json=as_json)
+    run = RunFiles.open(path)
+    from orchestrator.sweeping import session
+
+    how = how_to_train(address=address, data_dir=data_dir, track=track, ray=ray)
+    return tell(session.resume(run, how), as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> None:

@@ -13,7 +13,6 @@ from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
 from orchestrator.records import BadInput, Study
 from orchestrator.sweeping.interrupts import to_go_on
-from orchestrator.sweeping.session import Ended, How
 
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
@@ -21,23 +20,14 @@ if TYPE_CHECKING:
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
-    from orchestrator.sweeping.session import Engine
+    from orchestrator.sweeping.session import Ended, Engine, How
 
 CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "failed": FAILED}
 """How a session ended -> the exit code of its command."""
 
 
-def how_to_train(
-    *,
-    address: str | None = None,
-    cluster: Path | None = None,
-    data_dir: Path | None = None,
-    track: Sequence[str] | None = None,
-    yes: bool = True,
-    ray: bool | None = None,
-) -> How:
-    """The cluster at `address` trains, or one that is started here, or this process; without `ray`,
-    what helps. The job on a `cluster` file's machines says there how it trains."""
+def refuse_together(address: str | None, cluster: str | Path | None, ray: bool | None) -> None:
+    """Raises `BadInput` for options that each say where a command trains."""
     asked = {"--address": address, "--cluster": cluster, "--no-ray": ray is False}
     if len(given := [option for option, value in asked.items() if value]) > 1:
         raise BadInput(
@@ -45,6 +35,20 @@ def how_to_train(
             f"submits a job to the head of a cluster, --no-ray trains in this process.",
             code="conflicting-options",
         )
+
+
+def how_to_train(
+    *,
+    address: str | None,
+    data_dir: Path | None,
+    track: Sequence[str] | None = None,
+    yes: bool = True,
+    ray: bool | None,
+) -> How:
+    """The cluster at `address` trains, or one that is started here, or this process; without `ray`,
+    what helps."""
+    from orchestrator.sweeping.session import How
+
     return How(
         engine=_engine(address, ray=ray),
         data_dir=data_dir,

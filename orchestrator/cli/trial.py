@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import tempfile
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,7 +26,6 @@ from orchestrator.records import BadInput, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
-    from pathlib import Path
 
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Measurement, Outcome, Study, Trial
@@ -175,9 +176,6 @@ def _by_program(
     sweep: Sweep, ours: Trial, show: Callable[[Mapping[str, float]], None], *, as_json: bool
 ) -> int:
     """Trains a trial by the program of a sweep file."""
-    import tempfile
-    from pathlib import Path
-
     from orchestrator.programs.commands import arguments_of
     from orchestrator.programs.trials import ProgramFailed, train_alone
 

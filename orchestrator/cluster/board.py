@@ -113,7 +113,7 @@ class Watchdog:
     does."""
 
     def __init__(self, board: Any, seconds: float | None) -> None:
-        self._board, self._seconds = board, seconds
+        self._board = board
         self._moved = self._told = time.monotonic()
         self._serial: int | None = None
         self._main = threading.get_ident()

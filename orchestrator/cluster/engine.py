@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.ray_death import MOST_DEATHS, begin_anew, death_before
@@ -17,10 +16,7 @@ from orchestrator.records import Study, SweepFailed
 from orchestrator.results import RunFiles
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import dispatcher_of, queue_of
-
-if TYPE_CHECKING:
-    from orchestrator.sweeping.session import Engine
+from orchestrator.sweeping.session import Engine, dispatcher_of, queue_of
 
 
 def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:

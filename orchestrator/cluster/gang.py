@@ -121,7 +121,8 @@ class Gang(tune.Trainable):
             peer.follow.remote(pack) for peer in self._peers if pack.study.program is None
         ]
         starts = (Kept, *(partial(_KeptThere, peer) for peer in self._peers))
-        devices = replace(settings.devices(pack.study), starts=starts, host=self._host)
+        here = settings.resources.devices(pack.study, settings.hang_seconds)
+        devices = replace(here, starts=starts, host=self._host)
         race = PackRace(pack.study, partial(self._listener.bounds, repr(pack.study.key)))
         self._training = settings.train(pack, race, self._ranks, devices, self._watchdog.pulse)
         self._failure: BaseException | None = None

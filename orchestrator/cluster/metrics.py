@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections import defaultdict
+from dataclasses import asdict
 from urllib.parse import quote
 
 from ray.util.metrics import Counter, Gauge
@@ -47,12 +48,8 @@ class ExportedMetrics:
         started last."""
         key, status = finished.trial.key, finished.outcome.status
         study, counts = key.study, self._counts[key.study]
-        tags = {
-            **self._sweep,
-            "workload": _label(study.workload),
-            "recipe": _label(study.recipe),
-            "batch_size": str(study.batch_size),
-        }
+        of_study = {name: _label(str(value)) for name, value in asdict(study).items()}
+        tags = {**self._sweep, **of_study}
         if (before := self._status.get(key)) is not None:
             counts[before] -= 1
         self._status[key] = status

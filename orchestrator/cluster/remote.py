@@ -10,7 +10,6 @@ import logging
 import math
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from aiohttp import ClientError
 from ray.job_submission import JobDetails, JobSubmissionClient
 
+from orchestrator.programs.starting import free_port
 from orchestrator.records import BadInput
 
 DASHBOARD_PORT = 8265
@@ -123,9 +123,7 @@ def is_running(job: JobDetails | None) -> bool:
 @contextmanager
 def reach(file: Path) -> Iterator[Head]:
     """Connects to the head of the cluster in `file`. Raises `BadInput` if it can't be reached."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port("127.0.0.1")
     command = [sys.executable, "-c", TUNNEL, str(file), str(port), GREETING]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -43,6 +43,17 @@ def of_main(names: Iterable[str]) -> dict[str, Any]:
     return {name: import_own("class", name) for name in own if name.startswith(f"{MAIN}:")}
 
 
+def hand_over(names: Iterable[str], file: Path) -> dict[str, str]:
+    """Writes the classes and functions among `names` that this process's script defines to `file`.
+    Returns the variable by which another process finds them; empty if there are none."""
+    if not (found := of_main(names)):
+        return {}
+    import cloudpickle
+
+    file.write_bytes(cloudpickle.dumps(found))
+    return {BY_VALUE: str(file)}
+
+
 def handed() -> bytes | None:
     """Returns the pickled classes that were handed to this process by value; None without any."""
     file = os.environ.get(BY_VALUE)

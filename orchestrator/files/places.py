@@ -232,10 +232,9 @@ def pack(folder: Path) -> None:
             for path in sorted(folder.rglob("*")):
                 if path.is_file():
                     entry = ZipInfo(str(path.relative_to(folder)))  # without the time of today
-                    is_compressed = path.suffix == ".parquet"
-                    file.writestr(
-                        entry, path.read_bytes(), ZIP_STORED if is_compressed else ZIP_DEFLATED
-                    )
+                    # Parquet is compressed already.
+                    how = ZIP_STORED if path.suffix == ".parquet" else ZIP_DEFLATED
+                    file.writestr(entry, path.read_bytes(), how)
         shutil.rmtree(folder)
         packed.rename(folder)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
 from orchestrator.planning.sweep import Sweep
@@ -36,10 +35,8 @@ CONFIRMING = 3
 """Trainings per seed that confirm schedules: with two schedules and with the constant batch."""
 
 
-def with_branches(sweep: Sweep, study: Study) -> tuple[Study, ...]:
+def with_branches(asked: Branches, study: Study) -> tuple[Study, ...]:
     """The study of the trunk and the studies of its branches, one for each point and batch size."""
-    asked = sweep.branch
-    assert asked is not None
     params = _params(study)
     points = asked.points
     if isinstance(points, Spread):
@@ -79,13 +76,10 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Fork]:
     asked = sweep.branch
     assert asked is not None
     (trunk,) = (study for study in studies if study.states_at)
-    ordered = sorted(
-        (study for study in studies if not study.states_at),
-        key=lambda study: (study.start_step, study.batch_size),
-    )
     found = []
-    for step, mine in groupby(ordered, key=lambda study: study.start_step):
-        of_point = tuple(mine)
+    for step in trunk.states_at:
+        branches = (study for study in studies if study.start_step == step)
+        of_point = tuple(sorted(branches, key=lambda study: study.batch_size))
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)
         point = Fork(

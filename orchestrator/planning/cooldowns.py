@@ -12,7 +12,7 @@ from orchestrator.planning.recipes import COOLDOWN
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.sweep import Recipe
 from orchestrator.planning.sweep_file import validated_as
-from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, unknown
+from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, refuse_unknown
 from orchestrator.records.cooling import first_start
 from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
 from orchestrator.records.stages import LADDER, Cooldown
@@ -29,8 +29,7 @@ class CooldownPart(Part):
 
     @model_validator(mode="after")
     def _agree(self) -> CooldownPart:
-        if self.shape not in COOLDOWN_SHAPES:
-            raise unknown("shape", self.shape, COOLDOWN_SHAPES)
+        refuse_unknown("shape", [self.shape], COOLDOWN_SHAPES)
         if self.fraction is not None and self.steps is not None:
             raise BadInput("give `fraction` or `steps`, not both", code="not-together")
         if self.power is not None and self.shape != "polynomial":

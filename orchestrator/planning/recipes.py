@@ -21,8 +21,8 @@ from orchestrator.records import (
     Space,
     Value,
     mistakes_in,
+    refuse_unknown,
     shown,
-    unknown,
     wrong_value,
 )
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
@@ -174,9 +174,7 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
                 raise BadInput(
                     f"{twice[0]!r} is in both space and {key}. Remove one.", code="given-twice"
                 )
-        for setting in schedule:
-            if setting not in SCHEDULE_SETTINGS:
-                raise unknown("setting of schedule:", setting, {*SCHEDULE_SETTINGS, COOLDOWN})
+        refuse_unknown("setting of schedule:", schedule, {*SCHEDULE_SETTINGS, COOLDOWN})
         for key, entries in {"space": given, **others}.items():
             space |= space_from(entries, key)
         check_conditions(space)
@@ -191,8 +189,8 @@ def _entries_of(rules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of a search space that a recipe's `rules` stand for."""
     if not rules:
         return {}
-    if (keep := str(rules.get("keep"))) not in KEPT:
-        raise unknown("set of rules: keep:", keep, KEPT)
+    keep = str(rules.get("keep"))
+    refuse_unknown("set of rules: keep:", [keep], KEPT)
     known = ["keep", AT, *KEPT[keep]]
     if {*rules} != {*known}:
         raise BadInput(
@@ -236,8 +234,7 @@ def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[st
     names = searched(space)
     with mistakes_in(f"recipe {recipe.name!r}: points"):
         for point in search.points:
-            for name in point.keys() - set(names):
-                raise unknown("metaparameter", name, names)
+            refuse_unknown("metaparameter", point, names)
             if missing := [name for name in names if name not in point]:
                 raise BadInput(f"{shown(point)} has no {', '.join(missing)}.", code="missing-value")
             for name, value in point.items():

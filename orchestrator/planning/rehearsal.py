@@ -22,7 +22,7 @@ from orchestrator.records import (
     Trial,
     Value,
     mistakes_in,
-    unknown,
+    refuse_unknown,
 )
 from orchestrator.search import assemble, distinct, searched
 from orchestrator.training import one_thread, rehearse
@@ -102,10 +102,9 @@ def rehearse_points(
         if isinstance(metrics, Exception):
             doubts.append(_doubt(study, metrics))
             continue
-        for metric in [*(goal.metric for goal in study.goals), *compared]:
-            if metric not in metrics:
-                where = f"workload {study.workload!r} with recipe {study.recipe!r}"
-                raise unknown(f"metric of {where}:", metric, metrics)
+        needed = [*(goal.metric for goal in study.goals), *compared]
+        where = f"workload {study.workload!r} with recipe {study.recipe!r}"
+        refuse_unknown(f"metric of {where}:", needed, metrics)
     return doubts
 
 

@@ -11,7 +11,7 @@ from orchestrator.planning.rehearsal import point_at, rehearse_points, rehearse_
 from orchestrator.planning.studies import of_class, plan, studies_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import BadInput, Trial, unknown
+from orchestrator.records import BadInput, Trial, refuse_unknown
 from orchestrator.search import check_value
 from orchestrator.workloads import load_workload
 
@@ -66,16 +66,14 @@ def single_program_trial(
             code="wrong-command",
         )
     recipes = list(dict.fromkeys(study.recipe for study in studies))
-    if recipe is not None and recipe not in recipes:
-        raise unknown("recipe", recipe, recipes)
-    of_recipe = [s for s in studies if s.recipe == (recipe or recipes[0])]
+    recipe = recipes[0] if recipe is None else recipe
+    refuse_unknown("recipe", [recipe], recipes)
+    of_recipe = [s for s in studies if s.recipe == recipe]
     of_recipe = [s for s in of_recipe if s.workload == of_recipe[0].workload]
     study = of_recipe[len(of_recipe) // 2]
     study = replace(study, batch_size=batch_size or study.batch_size)
     chosen = point_at(study.space, 0.5)
-    for name in params:
-        if name not in chosen:
-            raise unknown("metaparameter", name, chosen)
+    refuse_unknown("metaparameter", params, chosen)
     given = {name: check_value(value) for name, value in params.items()}
     study, chosen = replace(study, space={**study.space, **given}), {**chosen, **given}
     if steps is not None:

@@ -90,7 +90,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     studies = tuple(_all_studies(sweep, data_dir))
     if sweep.branch is not None:
         (trunk,) = studies
-        studies = with_branches(sweep, trunk)
+        studies = with_branches(sweep.branch, trunk)
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
@@ -236,20 +236,21 @@ def of_class(sweep: Sweep, name: str, workload: Workload, data_dir: Path | None)
 
 def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
     train_size, evaluate, program = asked.train_size, sweep.evaluate, asked.program
-    budgets = []
-    for recipe in sweep.recipes:
-        budget = recipe.budget or sweep.budget or asked.budget
-        assert budget is not None, "a program without a budget was refused"
-        budgets.append(budget if asked.budget is None else budget.or_else(asked.budget))
     sizes = batch_sizes_of(sweep.batch_sizes, name, train_size)
     of_recipes = [
-        (batches, recipe, space, budget)
-        for recipe, space, budget in zip(sweep.recipes, asked.spaces, budgets, strict=True)
+        (batches, recipe, space)
+        for recipe, space in zip(sweep.recipes, asked.spaces, strict=True)
         for batches in batches_of(recipe, sizes, name, train_size)
     ]
-    in_order = sorted(of_recipes, key=lambda part: part[0].largest)
-    yield from (
-        Study(
+    for batches, recipe, space in sorted(of_recipes, key=lambda part: part[0].largest):
+        search = recipe.search or sweep.search
+        budget = recipe.budget or sweep.budget or asked.budget
+        assert budget is not None, "a program without a budget was refused"
+        budget = budget.or_else(asked.budget)
+        steps = budget.in_steps(batches, train_size)
+        scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
+        chosen = chosen_points(recipe, search, scaled)
+        yield Study(
             workload=name,
             recipe=recipe.name,
             optimizer=recipe.optimizer,
@@ -260,11 +261,10 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             program=program,
             cooldown=cooldown_of(recipe),
             inherit=budget.inherit,
-            budget_steps=(steps := budget.in_steps(batches, train_size)),
+            budget_steps=steps,
             grid=asked.grid(batches.first, steps),
-            space=(scaled := scaled_to(recipe, space, batches.first, batches.examples(steps))),
-            trials=len(chosen := chosen_points(recipe, search, scaled))
-            or (search.trials if searched(scaled) else 1),
+            space=scaled,
+            trials=len(chosen) or (search.trials if searched(scaled) else 1),
             search=SearchPlan(
                 algorithm="points" if chosen else search.algorithm,
                 launches=search.max_launches,
@@ -289,9 +289,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             ),
             divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )
-        for batches, recipe, space, budget in in_order
-        for search in [recipe.search or sweep.search]
-    )
 
 
 def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:

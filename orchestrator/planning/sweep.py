@@ -19,7 +19,7 @@ from orchestrator.records import (
     BatchSchedule,
     Divergence,
     Study,
-    unknown,
+    refuse_unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
 from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
@@ -130,9 +130,9 @@ class Budget(Part):
             raise BadInput("give steps, epochs, examples or at_least_steps", code="missing-key")
         return self
 
-    def or_else(self, other: Budget) -> Budget:
+    def or_else(self, other: Budget | None) -> Budget:
         """This one; the size of `other` where it says only what to inherit."""
-        if set(self.model_dump(exclude_none=True)) == {"inherit"}:
+        if other and set(self.model_dump(exclude_none=True)) == {"inherit"}:
             return other.model_copy(update={"inherit": self.inherit})
         return self
 
@@ -464,9 +464,7 @@ class Sweep(Part):
             named.append((f"workload of more.{number}", entry.workloads, self.workloads))
             named.append((f"recipe of more.{number}", entry.recipes, recipes))
         for kind, given, known in named:
-            for name in given:
-                if name not in known:
-                    raise unknown(kind, name, known)
+            refuse_unknown(kind, given, known)
         return self
 
     @model_validator(mode="before")

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.records import BadInput, Study, Trial, Value, shown, unknown, wrong_value
+from orchestrator.records import BadInput, Study, Trial, Value, refuse_unknown, shown, wrong_value
 from orchestrator.records.studies import Program
 
 PLACEHOLDER = re.compile(r"\$?\{(\w+)\}")
@@ -74,10 +74,9 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
             code="given-twice",
         )
     known = [*params, *OF_TRIAL, *LISTS, *OTHERS]
-    for name in sorted(placeholders(program) - {*known}):
-        raise unknown("placeholder of the command", name, known)
-    for name in sorted({*program.arguments} - {*params, *OF_TRIAL}):
-        raise unknown("metaparameter under `arguments`", name, [*params, *OF_TRIAL])
+    refuse_unknown("placeholder of the command", sorted(placeholders(program)), known)
+    named = [*params, *OF_TRIAL]
+    refuse_unknown("metaparameter under `arguments`", sorted(program.arguments), named)
     for argument in program.command:
         if (names := PLACEHOLDER.findall(argument)) and {*names} & {*LISTS} and len(names) > 1:
             raise wrong_value("{args} in a command", "an argument of its own", argument)
@@ -156,10 +155,8 @@ def arguments_of(trial: Trial, devices: int, folder: Path) -> list[str]:
     assert program is not None
     names = [*trial.params, *(name for name in program.arguments if name not in trial.params)]
     named = {program.arguments.get(name, name): values[name] for name in names}
-    whole = {
-        "args": [f"--{name}={written(value)}" for name, value in named.items()],
-        "args_no_hyphens": [f"{name}={written(value)}" for name, value in named.items()],
-    }
+    plain = [f"{name}={written(value)}" for name, value in named.items()]
+    whole = {"args": [f"--{each}" for each in plain], "args_no_hyphens": plain}
     values["args_json"] = json.dumps(named)
     found: list[str] = []
     for argument in program.command:

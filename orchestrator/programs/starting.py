@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from orchestrator.files.own_code import BY_VALUE, of_main
+from orchestrator.files.own_code import BY_VALUE, hand_over
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.records import Trial
 
@@ -76,19 +76,19 @@ class Kept:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        self._said = select.poll()  # unlike `select`, it takes files of any number
+        assert self._keeper.stdin is not None
         assert self._keeper.stdout is not None
-        self._said.register(self._keeper.stdout, select.POLLIN)
+        self._in, self._out = self._keeper.stdin, self._keeper.stdout
+        self._said = select.poll()  # unlike `select`, it takes files of any number
+        self._said.register(self._out, select.POLLIN)
         self._mark = f"{TELL_AT}={start.reports}"
         self._tell(json.dumps(asdict(start)))
         self._exit: Exit | None = None
 
     def ended(self, wait: float = 0.0) -> Exit | None:
         """How it ended; None if it has not within `wait` seconds."""
-        out = self._keeper.stdout
-        assert out is not None
         if self._exit is None and self._said.poll(1000 * wait):
-            answer = out.read()
+            answer = self._out.read()
             self._keeper.wait()
             if not answer:
                 end_all_with(self._mark)
@@ -109,14 +109,12 @@ class Kept:
             self._close()
 
     def _tell(self, line: str) -> None:
-        assert self._keeper.stdin is not None
         with suppress(BrokenPipeError, ValueError):  # it has ended
-            self._keeper.stdin.write(f"{line}\n".encode())
-            self._keeper.stdin.flush()
+            self._in.write(f"{line}\n".encode())
+            self._in.flush()
 
     def _close(self) -> None:
-        for pipe in (self._keeper.stdin, self._keeper.stdout):
-            assert pipe is not None
+        for pipe in (self._in, self._out):
             with suppress(BrokenPipeError):
                 pipe.close()
 
@@ -176,9 +174,11 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     }
     if devices.hang_seconds is not None:
         variables["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
-    if by_value := _by_value(program.function, channel):
-        variables[BY_VALUE] = by_value
-    many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(_free_port(devices.host))}
+    # Functions that other processes can't import: those of the sweep, or one of this process.
+    known = os.environ.get(BY_VALUE)
+    own_code = channel / "function.pickle"
+    variables |= {BY_VALUE: known} if known else hand_over([program.function], own_code)
+    many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     command = arguments_of(trial, devices.count, own)
     running: list[Running] = []
@@ -203,20 +203,6 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
             each.close()
         raise
     return running[0] if len(running) == 1 else _Together(running)
-
-
-def _by_value(function: str, channel: Path) -> str | None:
-    """The file with the functions that other processes can't import: that of the sweep, or one with
-    this function, if this process has defined it."""
-    if (known := os.environ.get(BY_VALUE)) is not None:
-        return known
-    if not (found := of_main([function])):
-        return None
-    import cloudpickle
-
-    file = channel / "function.pickle"
-    file.write_bytes(cloudpickle.dumps(found))
-    return str(file)
 
 
 class _Together:
@@ -249,7 +235,8 @@ class _Together:
             each.close()
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
+    """A port that no process of this machine uses at the moment."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])

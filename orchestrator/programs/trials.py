@@ -68,13 +68,6 @@ class Commission:
     """Where the output of the program is kept."""
     ending: Ending | None = None
 
-    @property
-    def own(self) -> Path:
-        """The trial's folder. It is found again only by programs that go on from it."""
-        resumes = self.trial.study.program is not None and self.trial.study.program.resumes
-        again = "" if resumes else f"-{uuid.uuid4().hex[:8]}"
-        return self.folder / f"{self.trial.file_name}{again}"
-
 
 class Course:
     """The course of one trial, from what its program reports."""
@@ -247,10 +240,11 @@ def train_programs(
 def _train(commission: Commission, devices: Devices) -> Generator[Event, None, None]:
     trial, program = commission.trial, commission.trial.study.program
     assert program is not None
-    if not program.resumes:  # attempts that were killed have left theirs
-        for old in commission.folder.glob(f"{trial.file_name}-*"):
+    own = commission.folder / trial.file_name  # is found again by programs that go on from it
+    if not program.resumes:
+        for old in commission.folder.glob(f"{own.name}-*"):  # of attempts that were killed
             shutil.rmtree(old, ignore_errors=True)
-    own = commission.own
+        own = own.with_name(f"{own.name}-{uuid.uuid4().hex[:8]}")
     own.mkdir(parents=True, mode=0o700, exist_ok=True)
     began, lock = time.monotonic(), own / LOCK.format(rank=0)
     while _is_locked(lock):  # an earlier attempt ends, and may report

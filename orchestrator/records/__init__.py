@@ -12,6 +12,7 @@ from orchestrator.records.errors import (
     frames_of_user,
     mistake,
     mistakes_in,
+    refuse_unknown,
     shown,
     unknown,
     unreadable,

@@ -7,7 +7,7 @@ import re
 import reprlib
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,6 +86,15 @@ def unknown(
     listed = cut(", ".join(close + [other for other in names if other not in close]), 2000)
     hint = f"Did you mean {shown(close[0])}? " if close else ""
     return BadInput(f"Unknown {kind} {shown(name)}. {hint}Known: {listed or 'none'}.", code=code)
+
+
+def refuse_unknown(
+    kind: str, names: Iterable[object], known: Collection[str], *, code: str = "unknown-name"
+) -> None:
+    """Raises `BadInput` for the first of `names` that is in no registry."""
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known, code=code)
 
 
 def wrong_value(name: str, rule: str, value: object) -> BadInput:

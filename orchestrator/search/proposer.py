@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,7 @@ from orchestrator.records import (
     Study,
     Value,
     derive_seed,
+    refuse_unknown,
     unknown,
 )
 from orchestrator.search.space import assemble, distinct, searched
@@ -106,28 +107,19 @@ def check_algorithm(algorithm: str) -> str:
     return algorithm
 
 
-class Proposer:
-    """Proposes the points of one study from a design, in order of index."""
-
-    def __init__(self, study: Study, sweep_seed: int) -> None:
-        self._study, self._seed = study, derive_seed(sweep_seed, "design")
-
-    def propose(self, first: int, count: int) -> list[Point]:
-        """The points with numbers `first` to `first + count - 1`."""
-        plan, space = self._study.search, self._study.space
-        if plan.algorithm == "points":
-            return [dict(point) for point in plan.points[first : first + count]]
-        table = _table(plan.algorithm, self._seed, space, first + count)
-        return [assemble(space, row) for row in table[first:]]
-
-    def learn(self, points: Sequence[Mapping[str, Value]], values: Sequence[float | None]) -> None:
-        """Does nothing, since a design doesn't depend on results."""
+def propose(study: Study, sweep_seed: int, first: int, count: int) -> list[Point]:
+    """The points of a study's design with numbers `first` to `first + count - 1`."""
+    plan, space = study.search, study.space
+    if plan.algorithm == "points":
+        return [dict(point) for point in plan.points[first : first + count]]
+    table = _table(plan.algorithm, derive_seed(sweep_seed, "design"), space, first + count)
+    return [assemble(space, row) for row in table[first:]]
 
 
-def proposer_for(study: Study, sweep_seed: int) -> Proposer | Adaptive:
-    """The object that proposes the points of `study`."""
+def sampler_for(study: Study, sweep_seed: int) -> Adaptive | None:
+    """The sampler that proposes the points of `study`; None if they don't depend on results."""
     if not is_adaptive(study.search.algorithm):
-        return Proposer(study, sweep_seed)
+        return None
     from orchestrator.search.adaptive import Adaptive
 
     seed = derive_seed(sweep_seed, "sampler", str(study.key))
@@ -157,8 +149,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
     are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
-    if missing := sorted(axes.keys() - set(searched(space))):
-        raise unknown("axis of the grid:", missing[0], searched(space))
+    refuse_unknown("axis of the grid:", sorted(axes), searched(space))
     levels = []
     for name in searched(space):
         entry = space[name]

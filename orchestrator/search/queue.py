@@ -22,7 +22,6 @@ when the files of single trials are merged."""
 class Chosen:
     """The trials of one study that its owner wants: waiting ones, those in training, ended ones."""
 
-    bounds: Bounds = ()
     begun = True
     stalled = False
     lost: Sequence[Trial] = ()

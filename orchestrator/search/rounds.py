@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from orchestrator.records import (
     WIDENINGS,
@@ -18,7 +19,7 @@ from orchestrator.records import (
     derive_seed,
     near_bounds,
 )
-from orchestrator.search.proposer import Point, is_adaptive, propose_outside, proposer_for
+from orchestrator.search.proposer import Point, propose, propose_outside, sampler_for
 from orchestrator.search.race import (
     Bounds,
     Passage,
@@ -50,7 +51,7 @@ class StudySearch:
     def __init__(self, study: Study, sweep_seed: int) -> None:
         self.study = study
         self._seed = sweep_seed
-        self._proposer = proposer_for(study, sweep_seed)
+        self._sampler = sampler_for(study, sweep_seed)
         self._results: dict[TrialKey, Result] = {}
         self.bounds: Bounds = no_bounds(study)
         self._closest: tuple[float, TrialKey] | None = None
@@ -70,8 +71,6 @@ class StudySearch:
         """Trials whose results decide which points come next."""
         self._course: Iterator[list[Trial]] | None = None
         self.done = False
-        self.capped = False
-        """Whether fewer points than asked for are left, because too many trials diverged."""
 
     @property
     def begun(self) -> bool:
@@ -238,7 +237,8 @@ class StudySearch:
 
     def _make_course(self) -> Iterator[list[Trial]]:
         study, space = self.study, self.study.space
-        end = yield from self._rounds(self._proposer.propose, 0, study.trials, study.launches)
+        chosen = self._sampler.propose if self._sampler else partial(propose, study, self._seed)
+        end = yield from self._rounds(chosen, 0, study.trials, study.launches)
         for _ in range(WIDENINGS if study.search.extend else 0):
             yield from self._without_losses(0, end)
             wider = self._widened(space, end)
@@ -256,8 +256,8 @@ class StudySearch:
         """Yields rounds, with indices from `first` on, until `trials` points count or `launches`
         trials were opened. A point counts unless it diverged before the step by which all goals
         were passed. Returns the index after the last trial."""
-        adaptive = first == 0 and is_adaptive(self.study.search.algorithm)
-        at_once = self.study.search.generation if adaptive else launches
+        sampler = self._sampler
+        at_once = self.study.search.generation if sampler else launches
         counted, end = 0, first
         while count := min(trials - counted, first + launches - end, at_once):
             yield from self._without_losses(first, end)
@@ -276,16 +276,15 @@ class StudySearch:
                 not (result.status == "diverged" and (step is None or result.steps < step))
                 for result in results
             )
-            if adaptive:
+            if sampler:
                 values = [self._value(result, self._first(end)) for result in results]
-                self._proposer.learn([result.params for result in results], values)
-        self.capped |= counted < trials and not self.study.is_one_point
+                sampler.learn([result.params for result in results], values)
         return end
 
     def _without_losses(self, first: int, end: int) -> Iterator[list[Trial]]:
         """Yields a round with the needed trials, if there are any, until none of the trials of
         index `first` to `end` - 1 is lost."""
-        keys = {self._key(index) for index in range(first, end)}
+        keys = map(self._key, range(first, end))
         self._needed |= {key for key in keys if self._results[key].died}
         if self._needed:
             yield [self._opened[key] for key in sorted(self._needed)]
@@ -375,9 +374,8 @@ def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
 
 def _volume(wider: Space, space: Space) -> float:
     """The ratio of the volume of a widened space to the volume of the original space."""
-    ratio = 1.0
-    for name, entry in space.items():
-        grown = wider[name]
-        if isinstance(entry, Range) and isinstance(grown, Range):
-            ratio *= entry.fraction(grown.high) - entry.fraction(grown.low) if grown != entry else 1
-    return ratio
+    return math.prod(
+        entry.fraction(grown.high) - entry.fraction(grown.low)
+        for name, entry in space.items()
+        if isinstance(entry, Range) and isinstance(grown := wider[name], Range) and grown != entry
+    )

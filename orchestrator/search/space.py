@@ -20,6 +20,7 @@ from orchestrator.records import (
     Value,
     cut,
     mistakes_in,
+    refuse_unknown,
     unknown,
     wrong_value,
 )
@@ -92,8 +93,7 @@ def check_conditions(space: Mapping[str, Entry]) -> None:
         if not isinstance(entry, (Range, Choice)):
             continue
         for other, values in (entry.when or {}).items():
-            if other not in space:
-                raise unknown(f"metaparameter in `when` of {name!r}:", other, space)
+            refuse_unknown(f"metaparameter in `when` of {name!r}:", [other], space)
             condition = space[other]
             known = condition.options if isinstance(condition, Choice) else (condition,)
             for value in values:
@@ -137,9 +137,7 @@ def _entry(entry: Any, where: str) -> Entry:
 def _described(entry: Mapping[str, Any]) -> Entry:
     kind = Choice if "options" in entry else ScalingRule if "rule" in entry else Range
     known = [field.name for field in fields(kind)]
-    for key in entry:
-        if key not in known:
-            raise unknown("key", key, known, code="unknown-key")
+    refuse_unknown("key", entry, known, code="unknown-key")
     needed = {field.name: None for field in fields(kind) if field.default is MISSING}
     found: dict[str, Any] = {**needed, **entry}
     for key, value in found.items():

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from orchestrator.analysis import (
@@ -35,19 +34,12 @@ class Answer:
 
     queue: Branching[Verdict]
     sweep: Sweep
-    studies: Sequence[Study]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """The verdicts of the points that have one, in order along the trunk. Each is taken from
         the longest branches of its point."""
-        return [found[-1] for found in self.by_length if found]
-
-    @cached_property
-    def by_length(self) -> list[list[Verdict]]:
-        """The verdicts of each point for each length of branches, from the shortest to the
-        longest."""
-        return self.queue.judged()
+        return [found[-1] for found in self.queue.judged() if found]
 
     @property
     def is_complete(self) -> bool:
@@ -56,7 +48,7 @@ class Answer:
 
     @property
     def trunk(self) -> Study:
-        return next(study for study in self.studies if study.states_at)
+        return self.queue.trunk.study
 
     @property
     def total_examples(self) -> int:
@@ -131,7 +123,7 @@ class Answer:
             "complete": self.is_complete,
             "problems": self.queue.problems,
             "verdicts": [*map(asdict, self.verdicts)],
-            "by_length": [[*map(asdict, point)] for point in self.by_length],
+            "by_length": [[*map(asdict, point)] for point in self.queue.judged()],
             "schedules": self.schedules,
             "confirmed": [schedule.to_json() for schedule in confirmed],
         }
@@ -145,19 +137,15 @@ ENDS: dict[str, Literal["low", "value"]] = {"conservative": "low", "central": "v
 or its value."""
 
 
-def answer_of(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> Answer:
+def answer_in(run: RunFiles) -> Answer:
     """The answer that the files of a run give."""
+    sweep, studies = validated(run.sweep(), f"{run.place} (studies.json)"), run.studies()
     queue = branching_of(sweep, studies)
     for study in studies:
         for finished in run.finished(study):
             queue.load(finished)  # failed trials, too: an answer does not wait for another attempt
     queue.begin()
-    return Answer(queue=queue, sweep=sweep, studies=studies)
-
-
-def answer_in(run: RunFiles) -> Answer:
-    """The answer of a run whose sweep and studies are read from its files."""
-    return answer_of(run, validated(run.sweep(), f"{run.place} (studies.json)"), run.studies())
+    return Answer(queue=queue, sweep=sweep)
 
 
 def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
@@ -167,14 +155,8 @@ def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
 
 
-def write_page(
-    run: RunFiles,
-    answer: Answer,
-    page: Place,
-    *,
-    reload_seconds: int | None = None,
-    images: tuple[Path, str] | None = None,
-) -> None:
+def write_page(run: RunFiles, answer: Answer, page: Place, **how: Any) -> None:
+    """Writes the page of a run of branches. `how` are options of `write_branch_report`."""
     from orchestrator.report import BranchContent, write_branch_report
 
     content = BranchContent(
@@ -183,11 +165,11 @@ def write_page(
         trunk=answer.trunk,
         total_examples=answer.total_examples,
         queue=answer.queue,
-        by_length=answer.by_length,
+        by_length=answer.queue.judged(),
         schedules=answer.schedules,
         confirmed=answer.confirmed(run),
     )
-    write_branch_report(content, page, reload_seconds=reload_seconds, images=images)
+    write_branch_report(content, page, **how)
 
 
 def write_branches(run: RunFiles, answer: Answer) -> None:

@@ -128,7 +128,7 @@ class Dispatcher:
         """Trains until nothing is left to start, or the user asks for the end. Returns whether all
         trials of the queue were trained. Raises `SweepFailed` if all trials failed, if the run
         can't be written, or if a search can't go on without trials that it lost."""
-        with closing(self._records):
+        with closing(self._records.merger):
             while not self._over:
                 if self._leave_by is None and self._asked_to_end():
                     self._leave_by = self._clock() + LEAVE_SECONDS * self._executor.leave()

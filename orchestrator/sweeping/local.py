@@ -98,11 +98,7 @@ def in_this_process(
 
 class Local(Executor):
     def __init__(
-        self,
-        tasks: Tasks,
-        asked_to_end: Callable[[], bool] = lambda: False,
-        *,
-        raise_errors: bool = True,
+        self, tasks: Tasks, asked_to_end: Callable[[], bool], *, raise_errors: bool
     ) -> None:
         self._asked_to_end, self._raise_errors = asked_to_end, raise_errors
         self._tasks, self.resources, self.data_dir = tasks, tasks.resources, tasks.data_dir
@@ -149,9 +145,9 @@ class Local(Executor):
     def _train(self, pack: Pack) -> Generator[News | None, None, None]:
         """Yields after each measurement, when the dispatcher may end the sweep."""
         yield News(serial=pack.serial, started=True)
-        race, devices = PackRace(pack.study), self._tasks.devices(pack.study)
+        devices = self.resources.devices(pack.study, self._tasks.hang_seconds)
         try:
-            yield from self._tasks.train(pack, race, self._ranks, devices)
+            yield from self._tasks.train(pack, PackRace(pack.study), self._ranks, devices)
         except Left as left:
             yield News(serial=pack.serial, failure=Failure(text=str(left), machine_lost=True))
         except ProgramFailed as error:

@@ -35,15 +35,12 @@ class Records:
     ) -> None:
         self._run, self._queue, self._executor, self._progress = run, queue, executor, progress
         self._patience, self._listeners, self._clock = faults.storage_seconds, listeners, clock
-        self._merger, self.usage = Merger(run, queue.searches), Usage()
+        self.merger, self.usage = Merger(run, queue.searches), Usage()
         self._waiting: dict[tuple[StudyKey, bool], list[FinishedTrial]] = {}
         """Study, whether repeats -> trials that ended and are not on disk yet. They are written
         together."""
         self._unwritable_since: float | None = None
         self._write_at, self._write_wait = -float("inf"), BACKOFF_SECONDS
-
-    def close(self) -> None:
-        self._merger.close()
 
     @property
     def waiting(self) -> int:
@@ -72,7 +69,7 @@ class Records:
                 self._pause(error)
                 return
             del self._waiting[key, repeated]
-            self._merger.wrote(key, len(group))
+            self.merger.wrote(key, len(group))
             for finished in group:
                 self._tell(finished)
         self._unwritable_since, self._write_wait = None, BACKOFF_SECONDS

@@ -10,28 +10,46 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from orchestrator.planning.branch_plan import at_most
+from orchestrator.planning.growth import refuse_changed, refuse_incomparable, trials_within
+from orchestrator.planning.outlook import Outlook, outlook
+from orchestrator.planning.studies import Plan, plan, plan_again
+from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep_file import validated
+from orchestrator.planning.widths import decide
 from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
+from orchestrator.results import (
+    FrontierRow,
+    RunFiles,
+    confirmation_of,
+    frontier_of,
+    merger,
+    write_frontier,
+)
+from orchestrator.results.provenance import provenance
+from orchestrator.search import Director, Queue
+from orchestrator.sweeping.branch_answer import (
+    Answer,
+    answer_in,
+    branching_of,
+    write_branches,
+    write_page,
+)
+from orchestrator.sweeping.dispatch import Dispatcher
+from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.interrupts import heeded
+from orchestrator.sweeping.progress import Progress
+from orchestrator.sweeping.tracking import Trackers, check_trackers
+from orchestrator.training import Checkpoint, States
 
-if TYPE_CHECKING:
-    from orchestrator.planning.outlook import Outlook
-    from orchestrator.planning.studies import Plan
-    from orchestrator.planning.sweep import Sweep
-    from orchestrator.results import FrontierRow, RunFiles
-    from orchestrator.search import Queue
-    from orchestrator.sweeping.branch_answer import Answer
-    from orchestrator.sweeping.dispatch import Dispatcher
-    from orchestrator.sweeping.executor import Executor
-    from orchestrator.sweeping.progress import Progress
-
-    Engine = Callable[
-        [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
-        AbstractContextManager[Executor],
-    ]
-    """Opens the executor that trains these studies of a run, with the folder of data. The function
-    tells whether the user has asked for the end."""
+Engine = Callable[
+    [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
+    AbstractContextManager[Executor],
+]
+"""Opens the executor that trains these studies of a run, with the folder of data. The function
+tells whether the user has asked for the end."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two looks at whether a file asks for the end."""
@@ -77,14 +95,6 @@ class Ended:
 
 def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     """Makes the run of a sweep, or continues it."""
-    from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.growth import refuse_incomparable
-    from orchestrator.planning.outlook import outlook
-    from orchestrator.planning.studies import plan
-    from orchestrator.results import RunFiles
-    from orchestrator.results.provenance import provenance
-    from orchestrator.sweeping.tracking import check_trackers
-
     run = RunFiles(out or f"runs/{described.name}")
     check_trackers(how.track, run.place)
     planned = plan(described, how.data_dir)
@@ -103,11 +113,6 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
 
 def resume(run: RunFiles, how: How) -> Ended:
     """Continues a run: trains what its files do not hold yet."""
-    from orchestrator.planning.growth import refuse_changed
-    from orchestrator.planning.studies import plan_again
-    from orchestrator.planning.sweep_file import validated
-    from orchestrator.sweeping.tracking import check_trackers
-
     _refuse_imported(run)
     check_trackers(how.track, run.place)
     refuse_changed(run)
@@ -127,9 +132,6 @@ def dispatcher_of(
     run: RunFiles, queue: Queue, sweep: Sweep, executor: Executor, progress: Progress, **rest: Any
 ) -> Dispatcher:
     """The dispatcher that trains what `queue` asks for. `rest` are options of `Dispatcher`."""
-    from orchestrator.planning.widths import decide
-    from orchestrator.sweeping.dispatch import Dispatcher
-
     studies = [search.study for search in queue.searches.values()]
     widths = decide(run, studies, executor.resources, executor.data_dir)
     return Dispatcher(run, queue, executor, widths, sweep.faults, progress=progress, **rest)
@@ -146,8 +148,6 @@ def _refuse_imported(run: RunFiles) -> None:
 
 def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
     """Trains with the schedules of a run of branches, if that is asked for."""
-    from orchestrator.results import confirmation_of
-
     asked = planned.sweep.branch
     if asked is None or not asked.confirm or ended.branches is None or ended.status != "done":
         return ended
@@ -161,13 +161,10 @@ def _confirmed(ended: Ended, planned: Plan, how: How) -> Ended:
 
 
 def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
-    from orchestrator.results.merger import MOST_LOOSE
-    from orchestrator.sweeping.progress import Progress
-
     for doubt in planned.doubts:
         how.say(doubt)
     keys = [study.key for study in planned.studies]
-    if sum(run.in_parallel(run.loose, keys)) > MOST_LOOSE:
+    if sum(run.in_parallel(run.loose, keys)) > merger.MOST_LOOSE:
         _put_together(run, keys, how, finished=False)
     queue, progress = queue_of(run, planned, how.say), Progress(planned.studies)
     for key, search in queue.searches.items():
@@ -195,14 +192,8 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
 
 def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
     """The searches, brought to the state that the run's files record."""
-    from orchestrator.planning.growth import trials_within
-    from orchestrator.search import Director
-
-    sweep, anew, branching = planned.sweep, 0, None
-    if sweep.branch is not None:
-        from orchestrator.sweeping.branch_answer import branching_of
-
-        branching = branching_of(sweep, planned.studies)
+    sweep, anew = planned.sweep, 0
+    branching = branching_of(sweep, planned.studies) if sweep.branch else None
     queue: Queue = branching or Director(
         planned.studies, sweep.seed, lambda study: sweep.resources.ranks(study.batch_size)
     )
@@ -219,8 +210,6 @@ def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda t
         )
     queue.begin()
     if branching is not None:
-        from orchestrator.training import Checkpoint, States
-
         states = States(folder=run.checkpoints)
         if not all(states.file(step).is_file() for step in branching.needed_states):
             say("States of the trunk are missing that branches begin with, so it is trained again.")
@@ -234,8 +223,6 @@ def _train_missing(
     ended: Ended, planned: Plan, queue: Queue, progress: Progress, how: How
 ) -> Ended:
     """Trains what the queue asks for, and shows progress."""
-    from orchestrator.sweeping.tracking import Trackers
-
     run, interrupted, looked = ended.run, Event(), time.monotonic()
 
     def asked_to_end() -> bool:
@@ -291,14 +278,10 @@ def _put_together(run: RunFiles, keys: Sequence[StudyKey], how: How, *, finished
 def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     """Writes the answer that the run's files give, and adds it to what ended. What was measured is
     written first, since it does not depend on what can be said about it."""
-    from orchestrator.results import frontier_of, write_frontier
-
     run = ended.run
     try:
         if planned.sweep.branch is not None:
-            from orchestrator.sweeping.branch_answer import answer_of, write_branches
-
-            found = answer_of(run, planned.sweep, planned.studies)
+            found = answer_in(run)
             unknown = ended.status == "done" and found.queue.problems
             status = "unreached" if unknown else ended.status
             ended = replace(ended, branches=found, status=status)
@@ -324,8 +307,6 @@ def _with_page(ended: Ended, how: How) -> Ended:
     run, page = ended.run, ended.run.page
     try:
         if ended.branches is not None:
-            from orchestrator.sweeping.branch_answer import write_page
-
             write_page(run, ended.branches, page)
         else:
             write_report_of([Source(run=run, rows=ended.rows)], page)

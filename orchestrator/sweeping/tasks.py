@@ -73,10 +73,6 @@ class Tasks:
             raise
         yield News(serial=pack.serial, done=True)
 
-    def devices(self, study: Study) -> Devices:
-        """What a program may use on this machine."""
-        return self.resources.devices(study, self.hang_seconds)
-
     def tasks(self, pack: Pack, race: PackRace | None = None) -> list[Task]:
         """The trials of a pack. Ranks other than the first need no race."""
         return [

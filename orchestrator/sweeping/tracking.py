@@ -26,7 +26,7 @@ from threading import Thread
 from typing import Any
 
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput, FinishedTrial, Study, Trial, TrialKey, unknown
+from orchestrator.records import BadInput, FinishedTrial, Study, Trial, TrialKey, refuse_unknown
 from orchestrator.results import RunFiles
 from orchestrator.search import AnySearch, Queue
 
@@ -48,8 +48,7 @@ What = FinishedTrial | tuple[Study, TrialKey]
 def check_trackers(names: Iterable[str], place: Place) -> None:
     """Raises `BadInput` for trackers that a run at `place` can't use, before anything starts."""
     for name in names:
-        if name not in PACKAGES:
-            raise unknown("tracker", name, PACKAGES)
+        refuse_unknown("tracker", [name], PACKAGES)
         spec = find_spec(PACKAGES[name])
         # A folder of that name that is no package, such as wandb makes, has no origin.
         if spec is None or spec.origin is None:
