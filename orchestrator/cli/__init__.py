@@ -21,6 +21,7 @@ from orchestrator.cli import (
     registries,
     report,
     runs,
+    scale,
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED, TO_GO_ON
@@ -85,7 +86,7 @@ for command in (
     reading.status,
     reading.frontier,
     reading.best,
-    compare.scale,
+    scale.scale,
     reading.logs,
     report.report,
     compare.compare,
