@@ -86,7 +86,7 @@ class Ranks:
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces the gradients with their mean over ranks, in the memory that they have: none may
         be left. `wrap` does the same while gradients are computed."""
-        for gradient in (p.grad for p in parameters if self.count > 1 and p.grad is not None):
+        for gradient in (p.grad for p in parameters if p.grad is not None):
             dist.all_reduce(gradient)
             gradient.div_(self.count)
 
