@@ -103,8 +103,7 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
 
 
 def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
-    """Returns the splits of the workload's data. Refuses data that are not splits, or a split
-    without examples."""
+    """Returns the splits of the workload's data. Refuses other data, and empty splits."""
     try:
         data: object = workload.data(data_dir)
     except TypeError as error:
@@ -134,8 +133,7 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
 def prepare(
     name: str, data_dir: Path | None, device: torch.device
 ) -> tuple[Workload, dict[str, Split]]:
-    """Returns the workload, and its splits on the device. They are cached, since a warm process
-    trains many trials."""
+    """Returns the workload and its splits on the device, cached for the trials of a process."""
     workload = load_workload(name, data_dir)
     splits = splits_of(workload, data_dir)
     return workload, {split: data.to(device) for split, data in splits.items()}

@@ -141,8 +141,7 @@ class Classification(Workload):
         # With classes first, a CPU computes those of eight or sixteen examples at once.
         turned = logits.t().contiguous()[None]
         losses = cross_entropies(turned, labels[None])[0]
-        # Of NaNs, max returns the first, which is sometimes the true label, and no comparison with
-        # one is true.
+        # Of NaNs, max returns the first, which may be the true label; no comparison with one holds.
         unknown = ~losses.isfinite()
         wrong = (turned.max(dim=1).indices[0] != labels) | unknown
         metrics = {"error": wrong, "loss": losses}
@@ -192,8 +191,7 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:
-    """Returns cross entropies with label smoothing: the share `smoothing` of each target is spread
-    evenly over all classes."""
+    """Returns cross entropies. The share `smoothing` of each target is spread over all classes."""
     if not isinstance(smoothing, Tensor):
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     true = functional.cross_entropy(logits, labels, reduction="none")
@@ -218,8 +216,7 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def logits_of(output: Any) -> Tensor:
-    """Finds the logits in the output of a model: the output itself, the first part of a tuple, or
-    the attribute `logits`."""
+    """Finds the logits: a model's output itself, its first part, or its attribute `logits`."""
     logits: Tensor = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
     return logits
 

@@ -54,8 +54,7 @@ class DigitsMLP(Digits):
     """Units of the hidden layer."""
 
     goal: ClassVar[str] = "val/error < 0.04"
-    # An evaluation costs about two steps. With 16 examples between evaluations, they take a sixth
-    # of a trial's time.
+    # An evaluation costs about two steps: every 16 examples, a sixth of a trial's time.
     evaluation_min_examples: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
@@ -90,8 +89,7 @@ class DigitsCNN(Digits):
 
 
 def _read(path: Path) -> np.ndarray:
-    """Reads the table of images. Each row holds the pixels of one image, from 0 to 16, and its
-    label."""
+    """Reads a table of images. A row holds the pixels of one, from 0 to 16, and its label."""
     try:
         table = np.loadtxt(path, delimiter=",", dtype=np.int64, ndmin=2)
     except (OSError, EOFError, ValueError, zlib.error) as error:

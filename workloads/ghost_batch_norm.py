@@ -103,16 +103,14 @@ class GhostBatchNorm(_BatchNorm):
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Normalises each of the ghosts of equal size in `piece` and returns them. Writes their
-        means and unbiased variances to `mean` and `variance` (ghosts x channels), which must hold
-        zeros."""
+        """Returns the ghosts of equal size in `piece`, normalised. Writes their means and unbiased
+        variances to `mean` and `variance` (ghosts x channels), which must hold zeros."""
         equal = len(mean) // self.num_features
         weight, bias = (
             p if p is None or equal == 1 else p.repeat(equal) for p in (self.weight, self.bias)
         )
         if equal > 1:
-            # Ghosts are folded along the axis that holds the channels in memory. This keeps the
-            # memory format channels_last.
+            # Folding along the axis of the channels in memory keeps the format channels_last.
             axis = piece.dim() - 1 if piece.dim() == 4 and not piece.is_contiguous() else 1
             piece = torch.unflatten(piece.movedim(1, axis), 0, (equal, -1)).movedim(0, axis)
             piece = piece.flatten(axis, axis + 1).movedim(axis, 1)

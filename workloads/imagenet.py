@@ -27,8 +27,7 @@ from orchestrator.workloads.trees import Batch
 
 CLASSES = 1000
 TRAIN, HELD_OUT = 1_281_167, 50_045
-"""Number of ImageNet's training images, and number of them in the validation split (Shallue et
-al.)."""
+"""Numbers of ImageNet's training images, and of those for validation (Shallue et al.)."""
 
 OPEN_CLASSES = 7186
 """Number of Open Images' "trainable" classes, as far as we recall."""
@@ -82,11 +81,9 @@ class Standardised(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        for name, colours in (
-            ("mean", (0.485, 0.456, 0.406)),
-            ("deviation", (0.229, 0.224, 0.225)),
-        ):
-            self.register_buffer(name, 255 * torch.tensor(colours).view(3, 1, 1), persistent=False)
+        colours = {"mean": (0.485, 0.456, 0.406), "deviation": (0.229, 0.224, 0.225)}
+        for name, shares in colours.items():
+            self.register_buffer(name, 255 * torch.tensor(shares).view(3, 1, 1), persistent=False)
 
     def forward(self, pixels: Tensor) -> Tensor:
         return (pixels - self.mean) / self.deviation
@@ -101,8 +98,7 @@ class ImageNet(Photographs, Classification):
     """Number of classes: only images of classes below this number are used."""
 
     most_classes: ClassVar[int] = CLASSES
-    # Evaluating 50,045 images takes as long as training on 16,700, so evaluations take a fifth of
-    # the time.
+    # Evaluating 50,045 images takes as long as training on 16,700: a fifth of the time.
     evaluation_min_examples: ClassVar[int] = 66_700
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
@@ -186,8 +182,7 @@ class OpenImagesResNet50(Photographs):
 
     goal: ClassVar[str] = "val/average_precision > 0.31"
     budget: ClassVar[Mapping[str, float]] = {"epochs": 15, "at_least_steps": 9000}
-    # Evaluating 41,620 images takes as long as training on 13,900, so evaluations take a fifth of
-    # the time.
+    # Evaluating 41,620 images takes as long as training on 13,900: a fifth of the time.
     evaluation_min_examples: ClassVar[int] = 55_500
     most_classes: ClassVar[int] = OPEN_CLASSES
 

@@ -118,8 +118,7 @@ class Text(LanguageModel):
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
         (path,) = data_set(self.dataset).need(data_dir).values()
         tokens = TEXTS[self.dataset][0](path)
-        # This split is our choice: the end of the text is held out, so that no sentence is in two
-        # splits.
+        # Our choice: the end of the text is held out, so that no sentence is in two splits.
         train, val, test = np.split(tokens, [len(tokens) * 90 // 100, len(tokens) * 95 // 100])
         return {
             "train": self._resident(train, path),

@@ -1,5 +1,4 @@
-"""MNIST and Fashion-MNIST: images of 28x28 pixels in 10 classes, with the models of the published
-studies."""
+"""MNIST and Fashion-MNIST: 28x28 pixels, 10 classes, with the models of published studies."""
 
 from __future__ import annotations
 

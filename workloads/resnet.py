@@ -56,8 +56,7 @@ def _stages(
     norm: bool = True,
     bottleneck: bool = False,
 ) -> list[nn.Module]:
-    """Makes stages with the given numbers of blocks. All stages but the first begin by halving the
-    image."""
+    """Makes stages of so many blocks. All stages but the first begin by halving the image."""
     layers: list[nn.Module] = []
     for stage, (width, count) in enumerate(zip(widths, blocks, strict=True)):
         for block in range(count):

@@ -61,8 +61,7 @@ class Scenes(Workload):
     goal: ClassVar[str] = "val/mean_iou > 0.6"
     budget: ClassVar[Mapping[str, float]] = {"epochs": 20, "at_least_steps": 1000}
     evaluation_spacing: ClassVar[float] = 0.05
-    # Evaluating 200 scenes takes as long as training on 150, so evaluations take a sixth of the
-    # time.
+    # Evaluating 200 scenes takes as long as training on 150: a sixth of the time.
     evaluation_min_examples: ClassVar[int] = 750
 
     def __post_init__(self) -> None:
@@ -135,19 +134,17 @@ class Scenes(Workload):
 
 
 class UNet(nn.Module):
-    """A U-Net (Ronneberger et al. 2015, arXiv:1505.04597). It maps images [N, channels, H, W] to
-    logits [N, classes, H, W]. Unlike in the original, convolutions are padded, so that logits have
+    """A U-Net (Ronneberger et al. 2015, arXiv:1505.04597). It maps images [N, 1, H, W] to logits
+    [N, classes, H, W]. Unlike in the original, convolutions are padded, so that logits have
     the size of the images, and followed by norms.
 
     Level i has `widths[i]` channels, and its height and width are H / 2^i and W / 2^i, which must
     be whole numbers.
     """
 
-    def __init__(self, widths: Sequence[int], classes: int, channels: int = 1) -> None:
+    def __init__(self, widths: Sequence[int], classes: int) -> None:
         super().__init__()
-        self.down = nn.ModuleList(
-            _two_convolutions(*pair) for pair in pairwise([channels, *widths])
-        )
+        self.down = nn.ModuleList(_two_convolutions(*pair) for pair in pairwise([1, *widths]))
         levels = list(pairwise(reversed(widths)))
         self.widen = nn.ModuleList(nn.ConvTranspose2d(low, high, 2, 2) for low, high in levels)
         self.up = nn.ModuleList(_two_convolutions(2 * high, high) for _, high in levels)

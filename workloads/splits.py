@@ -9,6 +9,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -232,22 +233,17 @@ class Loaded(Split):
 def _end_with_parent(worker: int) -> None:
     """Makes the operating system end a worker process when its parent ends. Without this, a worker
     whose parent was killed in the middle of a message would wait for the rest of it for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+@dataclass(eq=False)
 class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
     """The data set that worker processes read. It returns errors in the data (`BadInput`) in place
-    of batches: an exception raised in a worker would arrive with the worker's traceback in its
-    message."""
+    of batches: the message of an exception raised in a worker would hold the worker's traceback."""
 
-    def __init__(
-        self,
-        fetch: Callable[[Tensor], Batch],
-        augment: Augment | None,
-        fetch_drawn: Callable[[Tensor, Tensor], Batch] | None,
-    ) -> None:
-        self._fetch, self._augment, self._fetch_drawn = fetch, augment, fetch_drawn
+    source: Callable[[Tensor], Batch]
+    augment: Augment | None
+    fetch_drawn: Callable[[Tensor, Tensor], Batch] | None
 
     def __getitem__(self, request: tuple[list[int], Draw]) -> tuple[list[int], Batch | BadInput]:
         sizes, draw = request
@@ -258,13 +254,13 @@ class _Fetched(Dataset["tuple[list[int], Batch | BadInput]"]):
 
     def fetch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         count = len(index)
-        if seeds is not None and self._fetch_drawn is not None:
-            batch = checked(self._fetch_drawn(index, seeds), count, "`fetch_drawn`")
+        if seeds is not None and self.fetch_drawn is not None:
+            batch = checked(self.fetch_drawn(index, seeds), count, "`fetch_drawn`")
         else:
-            batch = checked(self._fetch(index), count, "`fetch`")
-        if seeds is None or self._augment is None:
+            batch = checked(self.source(index), count, "`fetch`")
+        if seeds is None or self.augment is None:
             return batch
-        return checked(self._augment(batch, seeds), count, "`augment`")
+        return checked(self.augment(batch, seeds), count, "`augment`")
 
 
 def _gathered(

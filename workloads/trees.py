@@ -47,8 +47,7 @@ def leaves(batch: Batch, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def divided(batch: Batch, sizes: int | list[int]) -> Iterator[Batch]:
-    """Divides the batch into parts. `sizes` is a list with the size of each part, or the largest
-    size of a part."""
+    """Divides the batch into parts. `sizes` is the size of each part, or the largest of all."""
     pieces = [torch.split(leaf, sizes) for _, leaf in leaves(batch)]
     tensors = chain(*zip(*pieces, strict=True))
     return (mapped(lambda _: next(tensors), batch) for _ in pieces[0])

@@ -63,8 +63,7 @@ class NoiseEstimate:
     """Estimate of trS."""
     slope: float = 0.0
     floor: float = 0.0
-    """`slope` and `floor` give the variance of the estimate of |G|^2: `slope` times the true |G|^2,
-    plus `floor`."""
+    """The variance of the estimate of |G|^2 is `slope` times the true |G|^2, plus `floor`."""
     variance_error: float = 0.0
     """Standard error of the estimate of trS."""
     covariance: float = 0.0
@@ -135,8 +134,7 @@ def of_chunks(sample: Sample, *, population: int | None = None) -> NoiseEstimate
     products, size = sample.products, sample.size
     count = len(products)
     assert count > 1, "an estimate needs two chunks"
-    # Only the examples that were not drawn are unknown, so variances shrink by their share (finite
-    # population correction).
+    # Finite population correction: only the examples that were not drawn are unknown.
     left = 1 - size * count / population if population else 1.0
     lengths = np.diagonal(products)
     off = products - np.diag(lengths)

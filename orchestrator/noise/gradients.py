@@ -42,9 +42,8 @@ def per_example(
     at_once: int | None = None,
     pulse: Callable[[], None] = lambda: None,
 ) -> list[Sample]:
-    """Returns a sample for each of `scales`. `loss` computes the loss of one example; it gets the
-    tensors of `parts` without their first dimension. At most `at_once` examples are computed
-    together."""
+    """Returns a sample for each of `scales`. `loss` computes the loss of one example, from `parts`
+    without their first dimension. At most `at_once` examples are computed together."""
     like, count = next(iter(weights.values())), len(parts[0])
     chunks = min(chunks_for(weights.values()), count)
     numbers = torch.arange(count, device=like.device) * chunks // count

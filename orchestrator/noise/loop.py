@@ -263,9 +263,8 @@ def _share_of(gradient: Any) -> Tensor:
         if any(placement.is_partial() for placement in gradient.placements):
             gradient = gradient.full_tensor()
         else:
-            for placement, count in zip(
-                gradient.placements, gradient.device_mesh.shape, strict=True
-            ):
+            sizes = gradient.device_mesh.shape
+            for placement, count in zip(gradient.placements, sizes, strict=True):
                 copies //= 1 if placement.is_replicate() else count
             gradient = gradient.to_local()
     part: Tensor = gradient / math.sqrt(copies)

@@ -193,10 +193,6 @@ class CooledStanding(Standing):
         return self.cooling.open_from
 
     @property
-    def all_reached(self) -> bool:
-        return bool(self._study.goals) and not self.unmet
-
-    @property
     def unmet(self) -> dict[Goal, int]:
         cooling, goals = self.cooling, self._study.goals
         return {goal: cooling.earliest(goal) for goal in goals if cooling.met(goal) is None}

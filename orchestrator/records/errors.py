@@ -132,11 +132,8 @@ def frames_of_user(error: BaseException) -> str:
         and Path(frame.filename).is_file()
         and Path(frame.filename).stem != "orchestrate"
     ]
-    if not frames:
-        return ""
-    return "".join(
-        [*traceback.format_list(frames), *traceback.format_exception_only(error)]
-    ).rstrip()
+    lines = [*traceback.format_list(frames), *traceback.format_exception_only(error)]
+    return "".join(lines).rstrip() if frames else ""
 
 
 def corrupt(what: object, problem: object) -> BadInput:

@@ -76,8 +76,7 @@ class BatchSchedule:
         return next(stage for stage in reversed(self.stages) if stage.from_step <= step)
 
     def end(self, stage: Stage, budget_steps: int) -> int:
-        """Returns the step at which a stage ends in a training of `budget_steps`. The next stage,
-        if there is one, begins there."""
+        """Returns the step of a training of `budget_steps` at which the stage ends."""
         later = (other.from_step for other in self.stages if other.from_step > stage.from_step)
         return min(next(later, budget_steps), budget_steps)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.records.goals import STAYS, Goal, Watch
 from orchestrator.records.studies import Study
@@ -35,9 +35,8 @@ class Standing:
         self.measurements.append(measurement)
         if step >= 2 * self._doubled:
             self._doubled = step
-        self._watches = self._after(metrics, step)
-        of = self._study.examples
-        self._held = [h.after(step, metrics.get(h.goal.metric), of) for h in self._held]
+        self._watches = self._after(self._watches, metrics, step)
+        self._held = self._after(self._held, metrics, step)
         self.staying = self._stays and any(
             watch.met is not None and held.met is None and step < STAYS * watch.met
             for watch, held in zip(self._watches, self._held, strict=True)
@@ -64,16 +63,18 @@ class Standing:
     @property
     def all_reached(self) -> bool:
         """Whether it has reached all goals, of which there are some."""
-        return bool(self._watches) and all(each.met is not None for each in self._watches)
+        return bool(self._study.goals) and not self.unmet
 
     @property
     def unmet(self) -> dict[Goal, int]:
         """The goals that it has not reached, with the first steps at which it may still do so."""
         return {w.goal: w.earliest(self.upcoming) for w in self._watches if w.met is None}
 
-    def _after(self, metrics: Mapping[str, float], step: int) -> list[Watch]:
+    def _after(
+        self, watches: Sequence[Watch], metrics: Mapping[str, float], step: int
+    ) -> list[Watch]:
         of = self._study.examples
-        return [each.after(step, metrics.get(each.goal.metric), of) for each in self._watches]
+        return [each.after(step, metrics.get(each.goal.metric), of) for each in watches]
 
     def named(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """The names under which the results of an evaluation are kept."""
@@ -82,13 +83,12 @@ class Standing:
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
         """Tells whether to evaluate test splits at this step: if a goal is passed here for the
         first time or again, if a goal is on a test split, and at the end of a trial that trains for
-        its whole budget. Test splits are not evaluated when a trial ends without reaching its
-        goals, as most trials do."""
+        its whole budget. Most trials end without, since they do not reach their goals."""
         goals = self._study.goals
         to_the_end = not (goals and self._study.stop_at_goal)
         return (
             any(goal.metric.startswith("test/") for goal in goals)
-            or any(each.since == step for each in self._after(metrics, step))
+            or any(each.since == step for each in self._after(self._watches, metrics, step))
             or (to_the_end and step >= self._study.budget_steps)
         )
 
@@ -103,11 +103,9 @@ class Standing:
 
     def _ends(self, metrics: Mapping[str, float], step: int) -> bool:
         """Whether a trial with these metrics reaches its last goal or has spent its budget."""
-        goals = self._study.goals
-        reached = bool(self.unmet) and all(w.met is not None for w in self._after(metrics, step))
-        return (bool(goals) and self._study.stop_at_goal and reached) or (
-            step >= self._study.budget_steps
-        )
+        after = self._after(self._watches, metrics, step)
+        reached = bool(self.unmet) and all(each.met is not None for each in after)
+        return (self._study.stop_at_goal and reached) or step >= self._study.budget_steps
 
     def _status(self, metrics: Mapping[str, float], step: int) -> Status | None:
         reached = self.all_reached
@@ -122,8 +120,7 @@ class Standing:
     def _far_above(self, metrics: Mapping[str, float]) -> bool:
         rule = self._study.divergence
         for name, value in metrics.items():
-            # The loss of a batch is no basis for comparison: its first value may come from a single
-            # example.
+            # The first loss of a batch is no basis for comparison: it may be of a single example.
             if name.endswith("loss") and not name.startswith("batch/"):
                 first = abs(self._first.setdefault(name, value))
                 above = value > rule.above * first > 0

@@ -22,9 +22,8 @@ def with_weights(result: Any) -> tuple[Tensor, Tensor | None]:
 
 
 class Weighted(torch.autograd.Function):
-    """Returns a number. Its gradient with respect to the losses is `shares`. Torch's own functions
-    take such a gradient, too, but then load a library for symbols, which takes more than a second
-    in each process."""
+    """Returns a number whose gradient with respect to the losses is `shares`. Torch's own functions
+    take such a gradient, too, but then load a library for symbols, which takes over a second."""
 
     @staticmethod
     def forward(ctx: Any, losses: Tensor, shares: Tensor) -> Tensor:
@@ -50,8 +49,7 @@ class BatchLosses:
         self._folded = torch.zeros((), dtype=torch.float64, device=self._device)
 
     def regroup(self, pieces: int) -> None:
-        """Keeps the sum. From now on, a step has `pieces` micro-batches, which may have other
-        sizes."""
+        """Keeps the sum. From now on, a step has `pieces` micro-batches, perhaps of other sizes."""
         folded = self.total()
         self.forget(pieces)
         self._folded = folded

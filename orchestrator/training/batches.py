@@ -52,8 +52,7 @@ class BatchOrder:
             yield from zip(*slices, strict=True)
 
     def tables(self, batches: range, *, seeded: bool) -> list[Tensor]:
-        """Returns the draws of all of these global batches as tables (batches, examples): indices
-        and, if `seeded`, seeds."""
+        """Returns tables (batches, examples) of the draws: indices and, if `seeded`, seeds."""
         first = self._shift + batches.start * self._batch_size
         positions = range(first, first + len(batches) * self._batch_size)
         examples = self._examples(positions)

@@ -1,5 +1,4 @@
-"""Saves the state of a trial in one file. It is written completely or not at all, and read without
-running code from the file."""
+"""Saves a trial's state in a file: written whole or not at all, and read without running code."""
 
 from __future__ import annotations
 
@@ -29,9 +28,8 @@ class Checkpoint:
     every_seconds: float
     """Seconds of training between two saves."""
     keep: bool = False
-    """Whether the user owns the file. Such a file stays when the trial is over, and an error is
-    raised if it can't be used. Any other file is removed when the trial is over, and ignored if it
-    can't be used."""
+    """Whether the user owns the file. Then it stays when the trial is over, and an error is raised
+    if it can't be used. Any other file is removed in the end, and ignored if it can't be used."""
 
     @classmethod
     def of(cls, trial: Trial, folder: Place, every_seconds: float) -> Checkpoint:
@@ -55,8 +53,7 @@ class Checkpoint:
         except (OSError, RuntimeError) as error:
             if self.keep:
                 raise BadInput(f"The checkpoint {self.place} can't be written: {error}.") from None
-            # The machine may not have the run's storage, or its disk may be full. The trial can go
-            # on without a checkpoint.
+            # The machine may lack the run's storage, or its disk be full. The trial can go on.
             logger.warning("the checkpoint %s can't be written: %s", self.place, error)
 
     def check_writable(self) -> None:

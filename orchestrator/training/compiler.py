@@ -22,8 +22,7 @@ from orchestrator.records import BadInput
 from orchestrator.training.memory import out_of_memory
 
 COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random": True}}
-"""Arguments of torch.compile. Random numbers, such as those of dropout, are drawn as they are
-without the compiler."""
+"""Arguments of torch.compile. Random numbers, as of dropout, are those without the compiler."""
 
 KINDS = 256
 """Largest number of models and sizes of batches that a process compiles. A process trains trials of
@@ -86,8 +85,7 @@ def spare_compiler() -> None:
 
 
 def flop_counter() -> FlopCounterMode:
-    """Returns torch's counter of operations, which would also load the compiler at its first
-    operation."""
+    """Returns torch's counter of operations, which would load the compiler, too."""
     _without_compiler(_FlopCounterMode.__torch_dispatch__)
     return FlopCounterMode(display=False)
 
@@ -98,8 +96,7 @@ def _without_compiler(function: Callable[..., object]) -> None:
 
 
 def step_of(optimizer: Optimizer) -> Callable[[], object]:
-    """Returns a function that takes a step of `optimizer` and calls its hooks, as torch's wrappers
-    of `step` do."""
+    """Returns a function that takes a step and calls hooks, as torch's wrappers of `step` do."""
     if type(optimizer) not in PLAIN:
         return optimizer.step
     step = inspect.unwrap(type(optimizer).step)

@@ -21,8 +21,7 @@ from orchestrator.workloads import Split, Workload, prepare
 
 
 class Engine(ABC):
-    """Trains the trials in its slots. Each rank has an engine, and all ranks must make the same
-    calls."""
+    """Trains the trials in its slots. Each rank has one, and all must make the same calls."""
 
     seconds = 0.0
     """Seconds spent in steps, by all trials together."""
@@ -78,8 +77,7 @@ class Engine(ABC):
 
     @abstractmethod
     def at(self, slot: int) -> Trainer | StackedTrial:
-        """Returns the trial in the slot, with its step, and its seconds of training and
-        evaluation."""
+        """Returns the trial in the slot, with its step and its seconds."""
 
     @abstractmethod
     def advance(self, steps: int) -> None:
@@ -87,8 +85,7 @@ class Engine(ABC):
 
     @abstractmethod
     def trained(self, slots: Sequence[int]) -> list[Values]:
-        """Returns the metrics of these slots that come from training itself, over the steps since
-        the last call."""
+        """Returns the metrics of these slots that come from training, since the last call."""
 
     @abstractmethod
     def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
@@ -112,18 +109,19 @@ class Engine(ABC):
         return None
 
     def measure(self, standings: Mapping[int, Standing]) -> list[Measurement]:
-        """Measures the trials in the given slots, which are due, and returns the measurements in
-        the order of the slots."""
-        slots = list(standings)
-        found = dict(zip(slots, self.trained(slots), strict=True))
-        self._evaluate(found, slots, standings, test=False)
-        wanting = [s for s in slots if standings[s].wants_test(found[s], self.at(s).step)]
+        """Measures the trials in these slots, and returns the measurements in their order."""
+        found = dict(zip(standings, self.trained([*standings]), strict=True))
+        self._evaluate(found, standings, test=False)
+        wanting = {
+            slot: standing
+            for slot, standing in standings.items()
+            if standing.wants_test(found[slot], self.at(slot).step)
+        }
         if wanting:
-            self._evaluate(found, wanting, standings, test=True)
-        for slot, metrics in found.items():
-            position = self.at(slot)
-            wants_noise = position.trial.measures_noise
-            if wants_noise and standings[slot].wants_noise(metrics, position.step):
+            self._evaluate(found, wanting, test=True)
+        for slot, standing in standings.items():
+            position, metrics = self.at(slot), found[slot]
+            if position.trial.measures_noise and standing.wants_noise(metrics, position.step):
                 state, began = self.state(slot), time.perf_counter()
                 if self.ranks.rank == 0:  # the only rank whose measurements are read
                     metrics.update(self._noise.measure(position.trial, state))
@@ -134,21 +132,16 @@ class Engine(ABC):
         ]
 
     def _evaluate(
-        self,
-        found: Mapping[int, Values],
-        slots: Sequence[int],
-        standings: Mapping[int, Standing],
-        *,
-        test: bool,
+        self, found: Mapping[int, Values], standings: Mapping[int, Standing], *, test: bool
     ) -> None:
-        """Adds the results to those that were `found`, and each slot's share of the time to its
-        trial."""
+        """Adds the results to `found`, and each slot's share of the time to its trial."""
         began = time.perf_counter()
-        for slot, metrics in zip(slots, self.evaluated(slots, test=test), strict=True):
-            found[slot].update(standings[slot].named(metrics))
+        evaluated = self.evaluated([*standings], test=test)
+        for (slot, standing), metrics in zip(standings.items(), evaluated, strict=True):
+            found[slot].update(standing.named(metrics))
         spent = time.perf_counter() - began
-        for slot in slots:
-            self.at(slot).evaluation_seconds += spent / len(slots)
+        for slot in standings:
+            self.at(slot).evaluation_seconds += spent / len(standings)
 
 
 class Single(Engine):

@@ -34,13 +34,12 @@ class Task:
     checkpoint: Checkpoint | None = None
     """File from which the trial resumes, and to which it saves its state from time to time."""
     ending: Ending | None = None
-    """Rule that may end the trial early. It is called after each measurement, on the first rank
-    only."""
+    """Rule that may end the trial early, asked after each measurement, on the first rank."""
     states: States | None = None
     """State with which the trial begins, and states that it saves for other trials."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Spent:
     """What a trial took."""
 
@@ -51,11 +50,7 @@ class Spent:
     @classmethod
     def at(cls, position: Trainer | StackedTrial) -> Spent:
         """What it took up to its position, on the way that leads there."""
-        return cls(
-            steps=position.step,
-            seconds=position.seconds,
-            evaluation_seconds=position.evaluation_seconds,
-        )
+        return cls(position.step, position.seconds, position.evaluation_seconds)
 
     def plus(self, other: Spent, sign: int = 1) -> Spent:
         return Spent(

@@ -1,5 +1,4 @@
-"""Measures models: means of metrics over whole splits. Each rank evaluates its slice of the
-examples."""
+"""Measures models: means of metrics over whole splits. Each rank evaluates a slice of them."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ EXAMPLES_AT_ONCE = {"cpu": 512, "cuda": 1024}
 twice as fast if the data fit into its caches."""
 
 KEPT_BYTES = {"cpu": 2**30, "cuda": 2**33}
-"""Main memory for examples that were fetched to be evaluated, by type of device. Machines with GPUs
-have more memory."""
+"""Main memory for examples that were fetched to be evaluated. Machines with GPUs have more."""
 
 Values = dict[str, float]
 Sums = dict[str, Tensor]
@@ -139,8 +137,7 @@ class Evaluator:
         self._kept[name] = kept if keeps else None
 
     def _sums(self, trainer: Trainer, batch: Batch) -> Sums:
-        """Returns each metric's sum over a batch. If memory runs out, the batch is put through the
-        model in smaller parts."""
+        """Returns each metric's sum over a batch, which is divided further if memory runs out."""
         sums: Sums = {}
         try:
             for part in divided(batch, self.at_once):

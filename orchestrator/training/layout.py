@@ -16,8 +16,7 @@ at a multiple of 128 bytes, and kernels whose choices depend on addresses treat 
 
 class Layout:
     """The position of each parameter in a row. Tensors of two or more dimensions come first, since
-    weight decay shrinks only these. Vectors and single numbers follow, then zeros up to the end of
-    the row."""
+    weight decay shrinks only these. Vectors and single numbers follow, and zeros fill the row."""
 
     def __init__(
         self, shapes: Sequence[torch.Size | tuple[int, ...]], device: torch.device | None = None
@@ -50,8 +49,7 @@ class Layout:
         return row
 
     def views(self, rows: Tensor) -> list[Tensor]:
-        """Returns each parameter as a view of a row. For several rows, their dimensions come
-        first."""
+        """Returns each parameter as a view of a row, or of rows, whose dimensions come first."""
         before = rows.shape[:-1]
         return [
             rows[..., start:stop].view((*before, *shape))
@@ -70,6 +68,5 @@ class Layout:
         return torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
 
     def spread(self, numbers: Tensor) -> Tensor:
-        """Repeats a number for each of these parameters (..., matrices) for each of its weights:
-        (..., shrunk)."""
+        """Repeats these parameters' numbers (..., matrices) for their weights: (..., shrunk)."""
         return numbers.index_select(-1, self._owners)

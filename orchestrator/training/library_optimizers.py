@@ -122,27 +122,21 @@ def find(name: str) -> LibraryOptimizer | None:
 
 
 def own(name: str) -> LibraryOptimizer:
-    """Returns the user's own optimizer class called `name`. Its keyword arguments are
-    metaparameters."""
+    """Returns the user's own optimizer class. Its keyword arguments are metaparameters."""
     kind = import_own("optimizer", name)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise BadInput(f"{name!r} must be a subclass of torch.optim.Optimizer.", code="wrong-class")
     obstacle = _obstacle_in_step(kind)
     if obstacle is not None:
         raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.", code="unusable")
-    required = tuple(_OUR_WORDS.get(name, name) for name in _without_default(kind))
-    return LibraryOptimizer(name, dict(_settings(kind)), kind, required)
-
-
-def _without_default(kind: type[Optimizer]) -> list[str]:
-    """Returns the arguments without a default, except the parameters of the model."""
-    return [
-        name
+    required = tuple(
+        _OUR_WORDS.get(name, name)
         for name, argument in inspect.signature(kind).parameters.items()
         if argument.default is argument.empty
         and argument.kind is not argument.VAR_KEYWORD
         and name != "params"
-    ]
+    )
+    return LibraryOptimizer(name, dict(_settings(kind)), kind, required)
 
 
 def _obstacle_in_step(kind: type[Optimizer]) -> str | None:

@@ -1,12 +1,11 @@
-"""The training loop: it takes trials from a new model to their last measurement, one trial or many
-at once."""
+"""The training loop: takes one trial, or many at once, from a new model to the last measurement."""
 
 from __future__ import annotations
 
 import os
 import platform
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +18,7 @@ from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Tr
 from orchestrator.records.cooling import CooledStanding
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
-from orchestrator.training.entry import Cut, Ending, Entry, Task, copied
+from orchestrator.training.entry import Cut, Entry, Task, copied
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
 
@@ -85,17 +84,14 @@ def train(
     micro_batch: int | None = None,
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
-    ending: Ending | None = None,
-    pulse: Callable[[], None] = lambda: None,
 ) -> Generator[Measurement, None, Outcome]:
     """Trains `trial` alone. Yields each measurement when it is taken, and returns the outcome.
-    `pulse` is called after each step and each evaluated batch.
 
     Every rank calls this with the same trial. All ranks take the same decisions, since all of them
     see numbers that were summed over ranks.
     """
-    engine = Single(trial, ranks, micro_batch=micro_batch, data_dir=data_dir, pulse=pulse)
-    task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
+    engine = Single(trial, ranks, micro_batch=micro_batch, data_dir=data_dir)
+    task = Task(trial=trial, checkpoint=checkpoint)
     return (yield from the_only(train_all(engine, [task])))
 
 
@@ -253,9 +249,9 @@ def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
     standing, ending = entry.standing, entry.task.ending
     if standing.status is not None:
         return standing.status
-    asked = ending is not None and not standing.staying
-    upcoming = standing.open_from or standing.upcoming
-    cut = ending(standing.unmet, upcoming, standing.passed) if ending and asked else None
+    cut: Cut = None
+    if ending is not None and not standing.staying:
+        cut = ending(standing.unmet, standing.open_from or standing.upcoming, standing.passed)
     if ranks.count == 1:
         return cut
     answers: tuple[Cut, ...] = (None, "dominated", "paused", "held")
@@ -265,8 +261,7 @@ def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
 
 def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:
     """Returns the number of steps to train at once: up to the next measurement of any trial, or
-    until a checkpoint is due or ranks look whether to leave. All ranks know the same rate, so they
-    get the same number."""
+    until a checkpoint is due or ranks look whether to leave. All ranks get the same number."""
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
     checkpoints = (entry.task.checkpoint for entry in entries.values())
     every = min([LOOK_SECONDS, *(each.every_seconds for each in checkpoints if each)])

@@ -59,8 +59,7 @@ class Modifiers:
             yield
 
     def modify_gradients(self, parameters: Sequence[nn.Parameter], seed: int, step: int) -> None:
-        """Adds noise to the gradients, then clips them, so that the optimizer never gets a gradient
-        longer than allowed."""
+        """Adds noise to the gradients, then clips them: none may be longer than allowed."""
         if self.noise_gradients:
             gradients = [p.grad for p in parameters if p.grad is not None]
             noise = _noise(gradients, derive_seed(seed, "gradients", step))
@@ -70,8 +69,7 @@ class Modifiers:
 
 
 def in_precision(precision: Precision, function: Function, device: torch.device) -> Function:
-    """Returns the loss, or the metrics, with forward passes in that precision. Refuses a precision
-    that the device lacks."""
+    """Returns the loss or the metrics in that precision. Refuses one that the device lacks."""
     if precision != "bfloat16":
         return function
     if device.type == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
-from orchestrator.noise.gradients import chunks_for, of_norms, per_chunk, per_example
+from orchestrator.noise.gradients import Scales, chunks_for, of_norms, per_chunk, per_example
 from orchestrator.records import BadInput, Trial, TrialKey, derive_seed
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.modifiers import Stream, in_precision
@@ -34,9 +34,6 @@ SHUFFLED = 2**22
 """Largest number of training examples that are shuffled to draw without replacement. Shuffling more
 takes too long, so examples of a larger training set are drawn with replacement."""
 
-Scale = Tensor | None
-"""Factors on the gradients, one for each weight; None: all are 1."""
-
 POSITIONS = 2**40
 """Number of examples of an endless training set that samples are drawn from."""
 
@@ -55,8 +52,7 @@ class NoiseMeter:
         self._maps = True
         """Whether to try gradients of single examples; False once `vmap` has failed."""
         self._at_once: int | None = None
-        """Largest number of examples whose gradients fit in memory together; None before memory
-        ran out."""
+        """Most examples whose gradients fit in memory together; None until memory runs out."""
         self._last: tuple[TrialKey, Sorted, nn.Module] | None = None
         """The trial that was measured last, with its settings and its model. The model is reused,
         since making it takes as long as measuring."""
@@ -72,7 +68,8 @@ class NoiseMeter:
         _, settings, model = self._last
         model.load_state_dict(state["model"])
         loss = in_precision(settings.modifiers.precision, self.workload.loss, self.device)
-        method, scales = Method(model, partial(loss, **settings.loss)), dict[str, Scale]({"": None})
+        method = Method(model, partial(loss, **settings.loss))
+        scales: dict[str, Tensor | None] = {"": None}
         groups = self.workload.groups(model)
         if (scale := _preconditioner(trial, model, settings.optimizer, groups, state)) is not None:
             scales["preconditioned"] = scale.sqrt()
@@ -102,7 +99,7 @@ class NoiseMeter:
         draw = (index, example_seeds(seed, index)) if split.seeded else (index,)
         return next(iter(split.batches([tuple(part.to(split.draws_on) for part in draw)])))
 
-    def _mapped(self, loss: Method, batch: Batch, scales: list[Scale]) -> list[Sample] | None:
+    def _mapped(self, loss: Method, batch: Batch, scales: Scales) -> list[Sample] | None:
         """Returns samples from the gradients of single examples; None if batch norms mix examples,
         or if `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
@@ -135,9 +132,8 @@ class NoiseMeter:
                     return None
             self._at_once = (self._at_once or len(parts[0])) // 2
 
-    def _chunked(self, loss: Method, batch: Batch, scales: list[Scale]) -> list[Sample]:
-        """Returns samples from the gradients of chunks. With ghost batch norms, a chunk is a whole
-        number of ghosts."""
+    def _chunked(self, loss: Method, batch: Batch, scales: Scales) -> list[Sample]:
+        """Returns samples from the gradients of chunks, each a whole number of ghosts."""
         norms = ghost_norms(loss.model)
         ghost = norms[0].ghost_size if norms else 1
         examples = len(next(leaves(batch))[1])
@@ -176,9 +172,8 @@ this tensor, and whether it is a mean that is corrected for its start at 0."""
 def _preconditioner(
     trial: Trial, model: nn.Module, params: Any, groups: Sequence[Group], state: Mapping[str, Any]
 ) -> Tensor | None:
-    """Returns the optimizer's factor on the gradient of each weight, as one row. None if the factor
-    is the same for all weights, depends on the gradient's length, or is not known before the first
-    step."""
+    """Returns the optimizer's factor on the gradient of each weight, as one row. None if it is the
+    same for all weights, depends on the gradient's length, or is not known before a first step."""
     name = plain(trial.study.optimizer)
     if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
         return None

@@ -1,5 +1,4 @@
-"""Finds optimizers by name. Those of the published studies are defined here; all others come from
-libraries."""
+"""Finds optimizers by name: those of the published studies, defined here, and of libraries."""
 
 from __future__ import annotations
 
@@ -55,12 +54,10 @@ def _momentum(groups: list[dict[str, Any]], *, nesterov: bool, **values: Any) ->
 
 @dataclass(frozen=True, kw_only=True)
 class BuiltIn:
-    """An optimizer of the published studies, with its metaparameters. It takes `weight_decay`,
-    too."""
+    """An optimizer of the published studies and its metaparameters, beside `weight_decay`."""
 
     make: Callable[..., Optimizer]
-    """Makes torch's optimizer. Fused kernels do the same arithmetic in a single call, both on CPUs
-    and on CUDA."""
+    """Makes torch's optimizer. Fused kernels do the same arithmetic in a single call."""
     required: tuple[str, ...] = ("learning_rate",)
     """Metaparameters that a search space, or the user of `orchestrate trial`, must give."""
     defaults: Mapping[str, float] = field(default_factory=dict)
@@ -134,9 +131,8 @@ def make_optimizer(
     groups: Sequence[Group] = (),
     losses: Losses | None = None,
 ) -> Optimizer:
-    """Makes the optimizer of all parameters of `model`. `groups` are those of the workload, and
-    `losses` returns the losses of a few examples, by which an optimizer like Muon finds the
-    head."""
+    """Makes the optimizer of all parameters of `model`. `groups` are those of the workload. By the
+    `losses` of a few examples, an optimizer like Muon finds the head."""
     spare_compiler()
     if not is_built_in(name):
         return _from_library(name).build(model, params, groups, losses)

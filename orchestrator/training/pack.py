@@ -91,8 +91,7 @@ def _slots(trial: Trial, width: int, waiting: int, ranks: Ranks, data_dir: Path 
 
 
 def _convolves(trial: Trial, data_dir: Path | None) -> bool:
-    """Tells whether a trial's model has convolutions. The bits of their results may depend on the
-    width of the stack."""
+    """Tells whether a trial's model has convolutions, whose bits may depend on the width."""
     workload, _ = prepare(trial.study.workload, data_dir, torch.device("cpu"))
     model = fresh_model(workload, 0, torch.device("cpu"))
     return any(isinstance(module, _ConvNd) for module in model.modules())

@@ -10,7 +10,7 @@ import signal
 import socket
 import struct
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -45,8 +45,7 @@ class Ranks:
     count: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     store: Any = None
-    """The torch store through which the ranks met, and to which a failing rank writes the reason;
-    None for a single rank."""
+    """The torch store where ranks met and a failing one writes the reason; None for one rank."""
     notice: Event = field(default_factory=Event)
     """Is set where this rank's process is about to be ended, for instance with its machine."""
 
@@ -69,8 +68,7 @@ class Ranks:
         return str(self.store.get("reason").decode())
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """Returns `model` wrapped so that gradients are averaged over ranks while they are
-        computed."""
+        """Returns `model` wrapped: gradients are averaged over ranks while they are computed."""
         if self.count == 1:
             return model
         devices = [self.device] if self.device.type == "cuda" else None
@@ -80,8 +78,7 @@ class Ranks:
         )
 
     def without_averaging(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Leaves gradients unaveraged within the context, for micro-batches that are not the last
-        of a step."""
+        """Leaves gradients unaveraged within the context, for all micro-batches but the last."""
         if isinstance(model, DistributedDataParallel):
             return model.no_sync()
         return nullcontext()
@@ -89,7 +86,7 @@ class Ranks:
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces the gradients with their mean over ranks, in the memory that they have: none may
         be left. `wrap` does the same while gradients are computed."""
-        for gradient in (p.grad for p in parameters if self.count > 1 and p.grad is not None):
+        for gradient in (p.grad for p in parameters if p.grad is not None):
             dist.all_reduce(gradient)
             gradient.div_(self.count)
 
@@ -217,21 +214,19 @@ def launch_ranks(
     `follow(ranks, *arguments)`. Yields the ranks, and the process ids in order of rank."""
     host = "127.0.0.1"
     listener, port = listen_at(host) if count > 1 else (None, 0)
-    devices = _local_devices(count)
+    places: list[dict[str, Any]] = [
+        {"rank": rank, "count": count, "host": host, "port": port, "device": device}
+        for rank, device in enumerate(_local_devices(count))
+    ]
     context = multiprocessing.get_context("spawn")
     others = [
-        context.Process(
-            target=_join_and_follow,
-            args=(rank, count, host, port, devices[rank], follow, arguments),
-        )
-        for rank in range(1, count)
+        context.Process(target=_join_and_follow, args=(place, follow, arguments))
+        for place in places[1:]
     ]
     for process in others:
         process.start()
     try:
-        with open_ranks(
-            rank=0, count=count, host=host, port=port, device=devices[0], listener=listener
-        ) as ranks:
+        with open_ranks(**places[0], listener=listener) as ranks:
             try:
                 yield ranks, [os.getpid(), *(process.pid or 0 for process in others)]
             except Exception as error:
@@ -251,18 +246,12 @@ def launch_ranks(
 
 
 def _join_and_follow(
-    rank: int,
-    count: int,
-    host: str,
-    port: int,
-    device: torch.device,
-    follow: Callable[..., None],
-    arguments: tuple[Any, ...],
+    place: Mapping[str, Any], follow: Callable[..., None], arguments: Sequence[Any]
 ) -> None:
     torch.set_num_threads(1)
     # Only the first rank handles an interrupt (SIGINT); it then ends the other ranks.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with open_ranks(rank=rank, count=count, host=host, port=port, device=device) as ranks:
+    with open_ranks(**place) as ranks:
         try:
             follow(ranks, *arguments)
         except Exception as error:

@@ -36,9 +36,9 @@ def rehearse(
     workload = changed(workload)
     two_examples: dict[str, Split] = {name: first(split, 2) for name, split in splits.items()}
     size = min(2, splits["train"].size or 2)
-    study = trial.study.with_batches_of(size)
-    engine = Single(replace(trial, study=study), ranks, prepared=(workload, two_examples))
-    engine.put(0, replace(trial, study=study))
+    trial = replace(trial, study=trial.study.with_batches_of(size))
+    engine = Single(trial, ranks, prepared=(workload, two_examples))
+    engine.put(0, trial)
     trainer = engine.at()
     try:
         with trainer.evaluating():
@@ -87,8 +87,7 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
 def _check_shape(
     workload: Workload, name: str, value: object, size: int, *, longer: bool = False
 ) -> None:
-    """Refuses losses and metrics that are not per example. With `longer`, further dimensions may
-    follow."""
+    """Refuses what is not per example. With `longer`, further dimensions may follow."""
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if (shape[:1] if longer else shape) != (size,):
         raise BadInput(

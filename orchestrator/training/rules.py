@@ -11,7 +11,7 @@ number of slots. The reference is `make_optimizer`, which a trial that trains al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,11 +36,9 @@ class Rule:
 
     update: Update
     state: tuple[str, ...] = ()
-    """Torch's names of the tensors of the state. They have the shape of the weights and start at
-    zero."""
+    """Torch's names of the state's tensors, which have the weights' shape and start at zero."""
     constants: Callable[[Mapping[str, float]], dict[str, float]] = dict
-    """Function from the metaparameters to the numbers for `update` that are the same in every
-    step."""
+    """Function from the metaparameters to the numbers for `update` that stay the same."""
     moving: Callable[[Mapping[str, float], Any, Any], dict[str, Any]]
     """Function from the metaparameters, the learning rates of some steps and the number of steps up
     to and with each, as arrays, to the numbers for `update` that change from step to step."""
@@ -78,14 +76,9 @@ def _adagrad(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) 
     weights.addcdiv_(gradient.mul_(numbers["minus_rate"]), root)
 
 
-def _mean_square(mean: Tensor, gradient: Tensor, keep: Tensor, share: Tensor) -> Tensor:
-    """Updates a moving mean of squares in place."""
-    return mean.mul_(keep).addcmul_(gradient, gradient * share)
-
-
 def _rmsprop(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
-    square = _mean_square(state["square_avg"], gradient, numbers["smoothing"], numbers["share"])
-    root = square.sqrt().add_(numbers["epsilon"])
+    square = state["square_avg"].mul_(numbers["smoothing"])
+    root = square.addcmul_(gradient, gradient * numbers["share"]).sqrt().add_(numbers["epsilon"])
     if "momentum_buffer" in state:
         buffer = state["momentum_buffer"].mul_(numbers["momentum"]).addcdiv_(gradient, root)
         weights.addcmul_(buffer, numbers["minus_rate"])
@@ -233,10 +226,6 @@ def clip(gradient: Tensor, longest: Tensor, layout: Layout) -> None:
     gradient.mul_((longest / (layout.norm(gradient) + 1e-6)).clamp_(max=1.0))
 
 
-def numbers_of(parts: Collection[Mapping[str, float]], like: Tensor) -> Numbers:
+def numbers_of(parts: Sequence[Mapping[str, float]], like: Tensor) -> Numbers:
     """Returns the numbers of all slots as tensors [slots, 1] with type and device of `like`."""
-    first = next(iter(parts))
-    return {
-        name: torch.tensor([[part[name]] for part in parts], dtype=like.dtype, device=like.device)
-        for name in first
-    }
+    return {name: like.new_tensor([[part[name]] for part in parts]) for name in parts[0]}

@@ -51,8 +51,7 @@ IN_PLACE = {
 
 def ask_for_same_bits() -> None:
     """Asks Intel's MKL for matrix products whose bits don't depend on the position of a matrix in a
-    batch of matrices. MKL reads this setting once per process, when it computes for the first
-    time."""
+    batch of matrices. MKL reads this setting when it first computes in a process."""
     os.environ.setdefault("MKL_CBWR", "AUTO")
 
 
@@ -89,8 +88,7 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.run(operation, args, kwargs or {})[1]
 
     def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
-        and its result."""
+        """Returns what it calls, the operation itself or `in_whole_vectors`, and the result."""
         exact = operation is aten.pow.Tensor_Scalar and args[1] in PRODUCTS
         if operation in FUNCTIONS and not exact and args[0].device.type == "cpu":
             return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
@@ -98,8 +96,7 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Pads the tensors to whole vectors, calls the element-wise operation on them, and cuts the
-    padding off its result."""
+    """Calls the element-wise operation on tensors padded to whole vectors, and cuts them back."""
     tensors = [part for part in args if isinstance(part, Tensor)]
     shape = torch.broadcast_tensors(*tensors)[0].shape  # type: ignore[no-untyped-call]
     count = shape.numel()

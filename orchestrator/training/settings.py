@@ -121,8 +121,7 @@ ALIASES = {
 
 
 def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workload) -> None:
-    """Refuses an unknown optimizer, missing metaparameters, and metaparameters that nothing
-    uses."""
+    """Refuses an unknown optimizer, and metaparameters that are missing or that nothing uses."""
     required, optional = accepted_by(optimizer)
     given, of_loss = set(names), metaparameters_of(workload)
     known = {*required, *optional, *GENERAL}
@@ -143,8 +142,7 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
         if not others:
             raise error
         raise BadInput(f"{error} Optimizers that have it: {', '.join(others)}.", code=error.code)
-    missing = [name for name in required if name not in given]
-    if missing:
+    if missing := [name for name in required if name not in given]:
         raise BadInput(
             f"Optimizer {optimizer!r} needs a value or range for {', '.join(missing)}.",
             code="missing-value",

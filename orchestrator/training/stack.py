@@ -104,8 +104,7 @@ class Stack(Engine):
     @_memory_told()
     @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
-        `Trainer` or from a stack."""
+        """As any engine does. The state may come from a `Trainer` or from a stack."""
         assert self.in_slots[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
         assert trial.kind == self._kind, (trial.params, self._kind)
@@ -241,8 +240,7 @@ class Stack(Engine):
         )
 
     def _sums_of(self, weights: Tensor, slots: Tensor, batch: Batch) -> Sums:
-        """Returns each metric's sum over a batch, for each of the slots, whose rows of weights are
-        given."""
+        """Returns each metric's sum over a batch, for each of the slots with these weights."""
         batch = self._cast(batch)
         at_once, least = self._group(weights, slots, batch)
         parts = []
@@ -267,7 +265,7 @@ class Stack(Engine):
         most = min(SLOTS_AT_ONCE, self.width)
         return (1, 1) if computation.convolves else (most, LEAST_WIDTH)
 
-    def _weights(self, slots: Tensor, *, averaged: bool = False) -> Tensor:
+    def _weights(self, slots: Tensor, *, averaged: bool) -> Tensor:
         """Returns the weights of these slots for an evaluation, one row per slot."""
         rows = self.model.weights.index_select(0, slots)
         if not averaged:
@@ -393,8 +391,7 @@ class Stack(Engine):
         self._numbers_ahead = Ahead(partial(moving_of, self._rule), self.width, self._at_once)
 
     def _draws(self, stacked: StackedTrial, steps: range) -> list[Tensor]:
-        """Returns the indices, and seeds if the split is seeded, of a trial's batches: (steps,
-        batch size)."""
+        """Returns the indices, and perhaps seeds, of a trial's batches: (steps, batch size)."""
         return stacked.batches.tables(steps, seeded=self._split.seeded)
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:
@@ -421,13 +418,8 @@ class Stack(Engine):
 
     @cached_property
     def _numbers(self) -> SlotNumbers:
-        return SlotNumbers(
-            self._rule,
-            self.in_slots,
-            self.model.weights,
-            self._loss_numbers,
-            self._numbers_ahead,
-        )
+        weights, of_loss = self.model.weights, self._loss_numbers
+        return SlotNumbers(self._rule, self.in_slots, weights, of_loss, self._numbers_ahead)
 
     def _forget_numbers(self) -> None:
         """Has the numbers of the slots computed anew. Call this after their trials have changed."""

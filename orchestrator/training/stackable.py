@@ -42,19 +42,16 @@ the caches hold; with more, each step waits for memory. On a GPU, it gives the w
 steps per second were measured."""
 
 BUSY_FLOPS: dict[DeviceKind, float] = {"cpu": 8e7, "cuda": 2e10}
-"""Number of floating-point operations of one trial's step above which a single trial keeps a device
-busy."""
+"""Floating-point operations of a step above which a single trial keeps a device busy."""
 
 Costs = dict[tuple[object, ...], tuple[int, float]]
-"""Workload and precision -> the bytes of a model's weights, and the operations of a step per
-example."""
+"""Workload and precision -> bytes of a model's weights, operations of a step per example."""
 
 PER_WEIGHT = 4
 """Numbers per weight: the weight, its gradient and two moments."""
 
 POOL = 5
-"""Number of examples to draw from. It is more than one batch, so that two slots draw different
-examples."""
+"""Number of examples to draw from: more than one batch, so that slots draw different ones."""
 EXAMPLES, STEPS, LEARNING_RATE = 2, 2, 0.01
 """Batch size, number of steps and learning rate of the trainings that are compared."""
 
@@ -69,9 +66,8 @@ def why_not(
     trial: Trial, workload: Workload, splits: Mapping[str, Split], device: torch.device
 ) -> str | None:
     """Returns the reason why the trials of the study of `trial` can't be stacked; None if they can.
-    The study must be able to train trials alone: otherwise this raises the error that `rehearse`
-    would raise."""
-    if (reason := _by_its_settings(trial, workload)) or (reason := _by_its_data(splits["train"])):
+    If they can't be trained alone, this raises the error that `rehearse` would raise."""
+    if (reason := _without_trying(trial, workload, splits["train"])) is not None:
         return reason
     if not products_have_same_bits(device):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
@@ -102,9 +98,8 @@ def why_not(
 def why_not_here(
     trial: Trial, width: int, workload: Workload, splits: Mapping[str, Split], device: torch.device
 ) -> str | None:
-    """Returns the reason why this device must not stack the trials, which can be stacked on a CPU;
-    None if it may: then the bits of a trial in a stack of this `width` depend neither on its slot
-    nor on other trials."""
+    """Returns the reason why this device must not stack trials that a CPU can; None if it may: the
+    bits of a trial in a stack of this `width` depend neither on its slot nor on other trials."""
     if (reason := why_not(trial, workload, splits, device)) is not None:
         return reason
     small = {name: first(split, POOL) for name, split in splits.items() if name != "train"}
@@ -119,7 +114,7 @@ def why_not_here(
     return None
 
 
-def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
+def _without_trying(trial: Trial, workload: Workload, train: Split) -> str | None:
     study, modifiers = trial.study, sort(trial.params, workload).modifiers
     reasons = {
         "its batch size grows along the training": study.grows,
@@ -135,20 +130,14 @@ def _by_its_settings(trial: Trial, workload: Workload) -> str | None:
         varies = isinstance(trial.study.space.get(name), Range | Choice)
         if name in trial.params and (varies or getattr(modifiers, name)):
             return f"{name!r} draws random numbers in every step"
-    return None
-
-
-def _by_its_data(split: Split) -> str | None:
-    inner = source_of(split)
-    if type(inner).batches is not Split.batches:
-        return f"{type(inner).__name__} fetches batches for one trial at a time"
+    if type(source := source_of(train)).batches is not Split.batches:
+        return f"{type(source).__name__} fetches batches for one trial at a time"
     return None
 
 
 def _plain(trial: Trial, workload: Workload, size: int) -> Trial:
     """Returns a trial with the same model, loss and data, and with the simplest optimizer, which
-    does not amplify rounding. The optimizers need no check here, since their update rules do not
-    depend on the model."""
+    does not amplify rounding. The update rules of optimizers do not depend on the model."""
     needed = {*metaparameters_of(workload), "precision", "dropout"}
     params = {name: value for name, value in trial.params.items() if name in needed}
     alone = trial.study.with_batches_of(size)

@@ -1,5 +1,4 @@
-"""Computes many models of one kind as one: parameters and buffers get a leading dimension of
-slots."""
+"""Computes many models of one kind as one: tensors get a leading dimension of slots."""
 
 from __future__ import annotations
 
@@ -78,7 +77,6 @@ class Computation:
     def _compute_gradients(
         self, inputs: list[Tensor], like: Batch, settings: Sequence[str], shared: Mapping[str, Any]
     ) -> list[Tensor]:
-        """Returns the losses, the gradient of each parameter and the sums of each batch norm."""
         given = iter(inputs)
         weights = [next(given).detach().requires_grad_() for _ in self.names]
         fixed = {name: next(given) for name in self.fixed}
@@ -147,8 +145,7 @@ class StackedModel:
         self.module = computation.module
         named = dict(self.module.named_parameters())
         first = named[self.names[0]]
-        self.device, self.dtype = first.device, first.dtype
-        self.layout = Layout([named[name].shape for name in self.names], self.device)
+        self.layout = Layout([named[name].shape for name in self.names], first.device)
         self.weights = first.new_zeros(slots, self.layout.width).detach()
         self.fixed = {
             name: tensor.detach().new_zeros(slots, *tensor.shape)

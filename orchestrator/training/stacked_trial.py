@@ -43,8 +43,7 @@ class StackedTrial:
     since: int = 0
     """Number of steps since the batch loss was last read."""
     folded: float = 0.0
-    """Sum of those losses since then that are not part of the stack's sums by position in the
-    batch."""
+    """Sum of the losses since then that are not in the stack's sums by position in the batch."""
     gradient_norm: float = math.nan
     averaged: int = 0
     """Number of steps in the average of the weights."""
@@ -84,8 +83,7 @@ def make_stacked(
 
 
 def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
-    """Returns the names of `settings` that may differ between slots: numbers that the study's
-    search space does not fix."""
+    """Returns which `settings` may differ between slots: numbers that the space does not fix."""
     space = trial.study.space
     return [
         name
@@ -121,8 +119,7 @@ class SlotNumbers:
         }
         """Metaparameters of the loss, each a tensor [slots]."""
         self.modifiers = numbers_of([_of_modifiers(stacked) for stacked in self._in_slots], like)
-        """`gradient_clip`, and the `share` of each step in averages of weights, each a tensor
-        [slots, 1]."""
+        """`gradient_clip`, and each step's `share` in averages of weights: tensors [slots, 1]."""
         self._names = [*rule.moving(first.params, first.params["learning_rate"], 1)]
         self._steady = self._steady_numbers()
 

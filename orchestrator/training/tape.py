@@ -174,9 +174,8 @@ def _leave_out_multiplying_by_one(graph: fx.Graph) -> None:
 
 
 def _turn_products(graph: fx.Graph) -> None:
-    """Replaces (A B)^T by B^T A^T, whose result then has the memory layout that is needed. Without
-    this, gradients of linear layers would be transposed element by element, which takes longer than
-    the product."""
+    """Replaces (A B)^T by B^T A^T, whose result has the memory layout that is needed. To transpose
+    gradients of linear layers element by element would take longer than the product."""
     for node in graph.nodes:
         if not _is_turned(node) or len(node.args[0].users) > 1:
             continue

@@ -76,11 +76,8 @@ class Trainer:
             lambda: losses_of_first(self.loss, self.model, train_split, self.cast)[0],
         )
         self._update = step_of(self.optimizer)
-        self.average = (
-            None
-            if self._modifiers.ema_decay is None
-            else Average(self.parameters, self._modifiers.ema_decay)
-        )
+        decay = self._modifiers.ema_decay
+        self.average = None if decay is None else Average(self.parameters, decay)
         self._few_steps = self._steps_of_process + study.budget_steps < MANY_STEPS
         if not self._few_steps:
             # The library is loaded here, outside of the steps, whose seconds are measured.
@@ -92,8 +89,7 @@ class Trainer:
         self._gradient_norm = math.nan
         if self._modifiers.compile:
             compile_in_place(self.model)
-        # The model is wrapped last, since its modules must not change once hooks on its gradients
-        # are registered.
+        # This comes last, since modules must not change once hooks on gradients are registered.
         self._wrapped = ranks.wrap(self.model)
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
@@ -124,7 +120,7 @@ class Trainer:
 
     def _enter(self, stage: Stage) -> None:
         """Prepares the steps of `stage`. Afterwards, the caller must say at which step its batches
-        begin, with `self._share.deliver`."""
+        begin, with `self._slices.deliver`."""
         self._stage = stage
         for norm in self._norms:
             norm.defer(ghosts(stage.batch_size, norm.ghost_size))
@@ -204,13 +200,11 @@ class Trainer:
 
     @property
     def micro_batch(self) -> int | None:
-        """Largest number of examples that are put through the model at once; None: a rank's whole
-        slice."""
+        """Most examples that are put through the model at once; None: a rank's whole slice."""
         return self._slices.micro_batch
 
     def state(self) -> dict[str, Any]:
-        """Returns everything that the next steps depend on, and nothing else. All ranks must call
-        this."""
+        """Returns all that the next steps depend on, and no more. All ranks must call this."""
         rank_state = {"stream": self._stream.states, **self._losses.state()}
         return {
             "model": self.model.state_dict(),
@@ -335,17 +329,14 @@ class Trainer:
     def _backward(self, *, average: bool) -> list[tuple[Tensor, Tensor | None]]:
         """Computes the gradients of this rank's slice, and with `average` averages them over ranks.
         Returns the losses of examples and their weights, vectors for each micro-batch."""
-        # This does the same as zero_grad without its bookkeeping, which takes as long as a small
-        # layer.
+        # zero_grad does the same with bookkeeping, which takes as long as a small layer.
         for parameter in self.parameters:
             parameter.grad = None
         losses = []
         for number in range(self._slices.pieces):
-            if average and number == self._slices.pieces - 1:
+            averages = average and number == self._slices.pieces - 1
+            with nullcontext() if averages else self._ranks.without_averaging(self._wrapped):
                 losses.append(self._backward_piece())
-            else:
-                with self._ranks.without_averaging(self._wrapped):
-                    losses.append(self._backward_piece())
         return losses
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
@@ -362,11 +353,10 @@ class Trainer:
     def _shares_like(self, losses: Tensor) -> Tensor:
         """Returns the share of each example's loss in the gradient. A step needs the sum over the
         global batch divided by its size, but averaging over ranks also divides by their number."""
-        shares = self._shares.get(len(losses))
-        if shares is None:
-            shares = torch.full_like(losses, self._ranks.count / self._stage.batch_size)
-            self._shares[len(losses)] = shares
-        return shares
+        count, share = len(losses), self._ranks.count / self._stage.batch_size
+        if count not in self._shares:
+            self._shares[count] = torch.full_like(losses, share)
+        return self._shares[count]
 
     def _normalised(self, losses: Sequence[tuple[Tensor, Any]]) -> list[Tensor]:
         """Divides the gradients of weighted losses by the sum of all weights of the global batch,
@@ -415,11 +405,9 @@ def losses_of_first(
 
 
 def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Module:
-    """Makes a model whose initial weights are a function of `seed`. The random numbers of the
-    process are not affected."""
+    """Makes a model from `seed` alone. The random numbers of the process are not affected."""
     with torch.random.fork_rng(devices=[]):
-        # torch.manual_seed would record the call stack for CUDA in each call, which takes 5 ms and
-        # memory that is never freed.
+        # torch.manual_seed records each call stack for CUDA: 5 ms, and memory that is never freed.
         torch.default_generator.manual_seed(seed)
         model = workload.model().to(device)
     # Hugging Face's `from_pretrained` returns the whole model in evaluation mode, which does not

@@ -59,8 +59,7 @@ class DataSet:
         return [*dict.fromkeys([*given, *from_environment, *self.installed_at])]
 
     def find(self, data_dir: Path | None) -> dict[str, Path] | None:
-        """Returns file -> path in the first folder that has all files; None without such a
-        folder."""
+        """Returns file -> path in the first folder that has all files; None if none has."""
         for folder in self.places(data_dir):
             found = {name: _either(folder / name) for name in self.files}
             if all(path is not None for path in found.values()):
@@ -68,8 +67,7 @@ class DataSet:
         return None
 
     def need(self, data_dir: Path | None) -> dict[str, Path]:
-        """Returns the result of `find`. Raises an error that says how to get the data set if it was
-        not found."""
+        """Does the same as `find`, but raises an error that says how to get a missing data set."""
         found = self.find(data_dir)
         if found is None:
             places = "\n  ".join(map(str, self.places(data_dir))) or f"${FOLDER_VARIABLE} (not set)"

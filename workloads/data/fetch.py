@@ -1,5 +1,4 @@
-"""Gets a data set from a package or makes it. The files are checked, and put into their place all
-together or not at all."""
+"""Gets a data set from a package, or makes it: all of its files, checked, or none."""
 
 from __future__ import annotations
 
@@ -45,15 +44,14 @@ def _pick(entry: DataSet, source: Path, target: Path) -> None:
 
 def found_in(folder: Path, name: str) -> Path:
     """Returns the file of that name, packed or not, at any depth below the folder."""
-    found = next(iter(sorted(folder.rglob(f"{name}*"))), None)
+    found = min(folder.rglob(f"{name}*"), default=None)
     if found is None:
         raise BadInput(f"The package has no {name}.", code="no-such-file")
     return found
 
 
 def check(entry: DataSet, name: str, path: Path) -> None:
-    """Refuses a file whose content does not have the SHA-256 digest of the catalogue, if the
-    catalogue has one."""
+    """Refuses a file that does not have the SHA-256 digest of the catalogue, if there is one."""
     if name not in entry.sha256:
         return
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -27,8 +27,7 @@ from orchestrator.workloads.augmentation import uniforms
 
 SUFFIXES = (".jpeg", ".jpg", ".png")
 CENTRE = 224 / 256
-"""Evaluation uses the square in the middle of an image. Its side is this share of the image's
-shorter side."""
+"""Evaluation uses the middle square of an image, with this share of its shorter side."""
 AREA, ASPECT, ATTEMPTS = (0.08, 1.0), (3 / 4, 4 / 3), 10
 """Training uses a random part of an image (Szegedy et al. 2014, arXiv:1409.4842): ranges of its
 share of the image's area and of its width / height, and the number of attempts to draw a part that

@@ -1,5 +1,4 @@
-"""Texts that are in packages: Jane Austen's six novels, which an R package holds as vectors of
-lines, and Python files."""
+"""Texts that are in packages: Jane Austen's novels, vectors of lines of R, and Python files."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def extract_austen(package: Path, target: Path) -> None:
 
 
 def _streams(content: bytes) -> Iterator[bytes]:
-    """Yields the unpacked streams of an .rdb file. Each packed stream follows its unpacked length
-    in four bytes."""
+    """Yields the streams of an .rdb file, each packed behind its unpacked length in four bytes."""
     while content:
         (length,) = struct.unpack_from(">I", content)
         if length > MAX_BYTES:
@@ -65,8 +63,7 @@ def _streams(content: bytes) -> Iterator[bytes]:
 
 
 def _strings(stream: bytes) -> Iterator[str]:
-    """Yields the strings of a vector of strings in R's serialisation format, version 3,
-    big-endian."""
+    """Yields the strings of a vector in R's serialisation format, version 3, big-endian."""
     magic, version, _, _, name = struct.unpack_from(">2s4i", stream)
     position = 18 + name  # the header ends with the name of R's native encoding
     if magic != b"X\n" or version != 3 or name < 0:
@@ -94,8 +91,7 @@ def read_bytes(path: Path) -> NDArray[np.uint8]:
 
 def join_sources(package: Path, target: Path) -> None:
     """Writes `sympy.txt` from the unpacked wheel, without tests and benchmarks, which are mostly
-    numbers. The order of files is random and always the same, so that every part of the text is of
-    all subjects."""
+    numbers. Files are in a random order, always the same: every part is of all subjects."""
     names = [path.relative_to(package).as_posix() for path in package.rglob("*.py")]
     chosen = [name for name in names if not {"tests", "benchmarks"} & {*name.split("/")}]
     chosen.sort(key=lambda name: hashlib.sha256(name.encode()).digest())

@@ -27,8 +27,7 @@ SAMPLE = 1_000_000
 LINES_AT_ONCE = 10_000
 """Number of lines that are encoded at once."""
 CHECKED = 2**16
-"""Number of tokens at the beginning of a file that are compared with the vocabulary when the file
-is opened."""
+"""Number of tokens that are compared with the vocabulary when a file is opened: the first."""
 
 Tokens = NDArray[Any]
 
@@ -71,8 +70,7 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def _learned(paths: Sequence[Path]) -> bytes:
-    """Learns a tokenizer and returns its model. It has `VOCABULARY` pieces, or fewer if the text is
-    too short for that many."""
+    """Learns the model of a tokenizer of `VOCABULARY` pieces, or fewer if the text is short."""
     import sentencepiece
 
     model = io.BytesIO()
