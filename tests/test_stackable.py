@@ -93,7 +93,7 @@ def test_what_can_be_stacked(workload: type) -> None:
 
 
 REFUSED: dict[str, tuple[Trial, str]] = {
-    "optimizer": (make_trial(optimizer="muon"), "'muon' is not one of ours"),
+    "optimizer": (make_trial(optimizer="muon"), "'muon' comes from a library"),
     "dropout": (of(models.MLP, dropout=0.3), "'dropout' draws random numbers"),
     "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
     "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
