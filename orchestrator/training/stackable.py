@@ -118,9 +118,7 @@ def _without_trying(trial: Trial, workload: Workload, train: Split) -> str | Non
     study, modifiers = trial.study, sort(trial.params, workload).modifiers
     reasons = {
         "its batch size grows along the training": study.grows,
-        f"optimizer {study.optimizer!r} comes from a library, which trains one model at a time": not is_built_in(
-            study.optimizer
-        ),
+        f"optimizer {study.optimizer!r} comes from a library": not is_built_in(study.optimizer),
         "'precision' is bfloat16": modifiers.precision == "bfloat16",
         "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
         "'compile' is true": modifiers.compile,
