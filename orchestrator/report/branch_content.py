@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.forecasts import NoisePoint, along
+from orchestrator.analysis.forecasts import NoisePoint, along, courses_of
 from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.records import Measurement, Study
@@ -30,7 +30,6 @@ from orchestrator.report.style import (
     whiskers,
 )
 from orchestrator.results import RunFiles
-from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Fork
 
 if TYPE_CHECKING:
