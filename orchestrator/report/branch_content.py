@@ -230,8 +230,8 @@ def batch_sizes_along(
             )
             for stage in several
         ]
-        look = {"line": {"color": colour, "dash": dash, "width": width, "shape": "hv"}}
-        figure.line(f"{name} schedule", [*at, (until, *at[-1][1:])], look, "lines")
+        stairs = {"color": colour, "dash": dash, "width": width, "shape": "hv"}
+        figure.line(f"{name} schedule", [*at, (until, *at[-1][1:])], {"line": stairs}, "lines")
     colours = (COLOURS[0], COLOURS[4], COLOURS[1])
     noise_line = guide([*line], [*line.values()], "noise scale", "dot", 1, colours[1])
     figure.add({**noise_line, "legendgroup": "noise scale", "showlegend": False})
