@@ -21,9 +21,8 @@ from orchestrator.analysis import (
     factor_in_words,
     together,
 )
-from orchestrator.analysis.forecasts import Forecast, along, foretold, mean_of
+from orchestrator.analysis.forecasts import Forecast, NoiseCourse, along, foretold, mean_of
 from orchestrator.noise.estimates import NoiseEstimate
-from orchestrator.results.noise_courses import NoiseCourse
 
 
 def course(

@@ -8,9 +8,11 @@ from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
+    NoiseCourses,
     a_fifth_more,
     compared,
     corrected,
+    courses_of,
     forecast_by,
     forecasts_of,
 )

@@ -176,14 +176,14 @@ class _Searched:
         span = None if made_for else within
         enough, early = reaches(study, self.trials, self._counted, span)
         fair = made_for or timed or self._has_come_down(last)
-        refused = {
-            EARLY: early,
-            "not finished yet": not has_finished(study, self.trials),
-            "not trained that long": not enough,
-            HIGH_RATE: not fair,
-        }
         lowest = self._lowest(self._of_trials, span, "trial", self._params)
-        for reason, holds in {**refused, "nothing was measured": not lowest}.items():
+        for reason, holds in (
+            (EARLY, early),
+            ("not finished yet", not has_finished(study, self.trials)),
+            ("not trained that long", not enough),
+            (HIGH_RATE, not fair),
+            ("nothing was measured", not lowest),
+        ):
             if holds:
                 return reason
         trial = min(lowest, key=lambda index: (lowest[index], index))

@@ -7,19 +7,85 @@ by this, the measurements along a training give one number, which is compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import Any
 
 import numpy as np
 
 from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
-from orchestrator.noise.estimates import NoiseEstimate
-from orchestrator.records import StudyKey
+from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, NoiseEstimate
+from orchestrator.records import Study, StudyKey
 from orchestrator.results import FrontierRow, RunFiles
-from orchestrator.results.noise_courses import NoiseCourse, NoiseCourses, noise_courses
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseCourse:
+    """The noise scale measured along one training."""
+
+    batch_size: int
+    steps: tuple[int, ...]
+    points: tuple[NoiseEstimate, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseCourses:
+    """The noise scales of all trainings of one point that measured it."""
+
+    plain: tuple[NoiseCourse, ...]
+    preconditioned: tuple[NoiseCourse, ...]
+    """Those of the gradient as the optimizer scales it, from the second measurement on."""
+
+
+def noise_courses(
+    run: RunFiles, studies: Iterable[Study], winners: Mapping[StudyKey, int]
+) -> dict[StudyKey, NoiseCourses]:
+    """The noise scales along trainings of the winners and their repeats, where measured."""
+    asked = [
+        study
+        for study in studies
+        if (study.extras.noise_scale != "never" or study.program) and study.key in winners
+    ]
+
+    def courses(study: Study) -> NoiseCourses:
+        trial, measured = winners[study.key], run.repeats.measurements(study.key).to_pylist()
+        rows = [row for row in measured if row["trial"] == trial]
+        if study.extras.noise_scale == "always" or study.program:
+            rows += run.curve(study.key, trial).to_pylist()
+        return courses_of(rows, study.batch_size)
+
+    found = zip(asked, run.in_parallel(courses, asked), strict=True)
+    return {study.key: courses for study, courses in found if courses.plain}
+
+
+def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:
+    """The noise scales in measurements given as rows of tables, in order of repeat and step."""
+    by_repeat = groupby(measurements, key=lambda row: row.get("repeat", 0))
+    trainings = [
+        [row for row in rows if row.get(GRADIENT_SQUARE) is not None] for _, rows in by_repeat
+    ]
+
+    def courses(
+        column: str, estimate: Callable[[Mapping[str, float]], NoiseEstimate]
+    ) -> tuple[NoiseCourse, ...]:
+        measured = [[row for row in rows if row.get(column) is not None] for rows in trainings]
+        return tuple(
+            NoiseCourse(
+                batch_size=batch_size,
+                steps=tuple(row["step"] for row in rows),
+                points=tuple(map(estimate, rows)),
+            )
+            for rows in measured
+            if rows
+        )
+
+    return NoiseCourses(
+        plain=courses(GRADIENT_SQUARE, NoiseEstimate.from_columns),
+        preconditioned=courses(PRECONDITIONED[0], NoiseEstimate.preconditioned_from),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

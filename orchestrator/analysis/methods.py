@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.points import has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
-from orchestrator.analysis.words import listed
+from orchestrator.analysis.words import ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import DESIGN_NAMES, Choice, Range, Study
 from orchestrator.results import FrontierRow, RunFiles
@@ -42,8 +42,6 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
 
 
 def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
-    points = sorted({study.trials for study in studies})
-    count = f"{points[0]:,}" if len(points) == 1 else f"{points[0]:,} to {points[-1]:,}"
     of_recipe = {study.recipe: study for study in studies}
     recipes = [
         f"{name}{'' if study.optimizer in (name, '') else f' ({study.optimizer})'}: "
@@ -59,7 +57,7 @@ def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
     same = ", the same at all batch sizes" * (algorithm in (*DESIGN_NAMES, "grid", "points"))
     return [
         f"At each batch size of each recipe, a {algorithm} search with seed {sweep['seed']} tried "
-        f"{count} points{same}.",
+        f"{ends_of([study.trials for study in studies])} points{same}.",
         f"The ranges were, for {'; '.join(recipes)}.",
         *(f"Schedule of {name}: {schedule}." for name, schedule in schedules.items()),
     ]
@@ -75,8 +73,7 @@ def _range(entry: object) -> str:
 
 
 def _trials(studies: Sequence[Study]) -> list[str]:
-    budgets = sorted({study.budget_steps for study in studies})
-    most = f"{budgets[0]:,}" if len(budgets) == 1 else f"{budgets[0]:,} to {budgets[-1]:,}"
+    most = ends_of([study.budget_steps for study in studies])
     ends = ["when it had reached every goal"] if studies[0].stop_at_goal else []
     if studies[0].stop_dominated:
         best = "the first" if studies[0].keep == 1 else f"the first {studies[0].keep}"

@@ -22,6 +22,7 @@ from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
+from orchestrator.analysis.words import ends_of
 from orchestrator.records import Study
 from orchestrator.results import MeanCost
 
@@ -243,9 +244,7 @@ def step_in_words(step: Step) -> str:
     of = ", ".join(step.recipes)
     if step.kind == "batch size":
         return f"one more batch size, {step.batch_sizes[0]:,}, for {of}"
-    numbers = sorted({number for _, number in step.totals})
-    many = " to ".join(f"{number:,}" for number in dict.fromkeys((numbers[0], numbers[-1])))
-    return f"{many} {step.kind} for {of}"
+    return f"{ends_of([number for _, number in step.totals])} {step.kind} for {of}"
 
 
 def effect_in_words(effect: Effect) -> str:

@@ -113,7 +113,6 @@ class Scaling(OfCurve):
     curves: Curves | None = field(default=None, repr=False)
     """All curves that the points allow."""
     errors: Errors | None = field(default=None, repr=False)
-    """The errors of the points."""
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(replace(self, curves=None, errors=None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.analysis.branches import Verdict
@@ -281,14 +281,17 @@ def on_medians(rows: Iterable[FrontierRow]) -> str:
     found = [row.repeats for row in rows if row.repeats is not None]
     if not found:
         return ""
-    counts = sorted({again.count for again in found})
-    shares = sorted({again.confidence for again in found if again.count > 1})
-    several = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
-    said = f"Medians are of {several} repeat{'s' * (counts[-1] > 1)}"
+    counts = [again.count for again in found]
+    shares = [again.confidence for again in found if again.count > 1]
+    said = f"Medians are of {ends_of(counts)} repeat{'s' * (max(counts) > 1)}"
     if not shares:
         return f"{said}, which has no interval."
-    sure = " to ".join(f"{share:.0%}" for share in dict.fromkeys((shares[0], shares[-1])))
-    return f"{said}, in brackets their {sure} intervals."
+    return f"{said}, in brackets their {ends_of(shares, '.0%')} intervals."
+
+
+def ends_of(values: Collection[float], form: str = ",") -> str:
+    """Says the least and the most of some numbers, or the one that all of them are."""
+    return " to ".join(dict.fromkeys(format(end, form) for end in (min(values), max(values))))
 
 
 def listed(names: Sequence[str], most: int | None = None) -> str:

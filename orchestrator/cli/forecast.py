@@ -27,9 +27,8 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.analysis import Comparison, Estimate, Forecast
+    from orchestrator.analysis import Comparison, Estimate, Forecast, NoiseCourses
     from orchestrator.records import Outcome
-    from orchestrator.results.noise_courses import NoiseCourses
 
 
 def forecast(
@@ -52,9 +51,8 @@ def forecast(
 ) -> int:
     """Forecast the critical batch size from one training. It trains once and measures the noise
     scale of the gradients along the way."""
-    from orchestrator.analysis import forecast_by
+    from orchestrator.analysis import courses_of, forecast_by
     from orchestrator.planning.single import single_trial
-    from orchestrator.results.noise_courses import courses_of
     from orchestrator.training import train_on_ranks
     from orchestrator.training.ranks import one_thread
 

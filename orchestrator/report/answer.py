@@ -237,13 +237,10 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
     sizes = (2**logs).tolist()
     middle, low, high = (line.tolist() for line in found.band(logs))
     colour = mark(number)["line"]["color"]
-    same = {"mode": "lines", "showlegend": False, "hoverinfo": "skip"}
-    around = {
-        **same, "x": [*sizes, *sizes[::-1]], "y": [*high, *low[::-1]], "fill": "toself",
-        "name": f"{safe(name)}, 90 %", "fillcolor": colour, "line": {"width": 0}, "opacity": 0.15,
-    }  # fmt: skip
-    line = {"color": colour, "width": 1.5, "dash": "dot"}
-    return [around, {**same, "x": sizes, "y": middle, "name": f"{safe(name)}, bend", "line": line}]
+    edge = guide([*sizes, *sizes[::-1]], [*high, *low[::-1]], f"{safe(name)}, 90 %", width=0)
+    around = {**edge, "fill": "toself", "fillcolor": colour, "opacity": 0.15, "showlegend": False}
+    line = guide(sizes, middle, f"{safe(name)}, bend", "dot", colour=colour)
+    return [around, {**line, "showlegend": False}]
 
 
 def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
@@ -252,8 +249,8 @@ def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
 
 def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> Drawing:
     figure = Drawing()
-    reached = [point for rows in curves.values() for point in trained_points(rows)]
     drawn = {name: trained_points(rows) for name, rows in curves.items()}
+    reached = [point for points in drawn.values() for point in points]
     spread = {name: errors_of(points).intervals(points) for name, points in drawn.items()}
     ends = [end for of_name in spread.values() for one in of_name for end in (one.low, one.high)]
     # All of where a point may lie is to be seen.
@@ -276,9 +273,10 @@ def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True)
     figure.log2("x", (row.batch_size for rows in curves.values() for row in rows))
     axis = log2_axis(seen)
     figure.y_axes(**axis)
-    missing = [_missing(n, name, rows, 10 ** axis["range"][1]) for n, (name, rows) in
-               enumerate(curves.items())]  # fmt: skip
-    figure.add(*(trace for trace in missing if trace["x"]))
+    for number, (name, rows) in enumerate(curves.items()):
+        known = {point.batch_size for point in drawn[name]}
+        if missing := [row for row in rows if row.batch_size not in known]:
+            _cross_out(figure, number, name, missing, 10 ** axis["range"][1])
     return figure
 
 
@@ -288,26 +286,20 @@ def _perfect(number: int, points: Sequence[CurvePoint]) -> dict[str, Any]:
     fewest = min(point.steps for point in points)
     smallest = min(point.batch_size for point in points)
     largest = min(max(point.batch_size for point in points), 2 * examples / fewest)
-    return {
-        "mode": "lines", "x": [smallest, largest],
-        "y": [examples / smallest, examples / largest], "name": "perfect scaling",
-        "line": {"color": mark(number)["line"]["color"], "width": 1.2, "dash": "dash"},
-        "opacity": 0.6, "showlegend": False, "hoverinfo": "skip",
-    }  # fmt: skip
+    steps = [examples / smallest, examples / largest]
+    colour = mark(number)["line"]["color"]
+    line = guide([smallest, largest], steps, "perfect scaling", width=1.2, colour=colour)
+    return {**line, "opacity": 0.6, "showlegend": False}
 
 
-def _missing(number: int, name: str, rows: Sequence[FrontierRow], top: float) -> dict[str, Any]:
-    """Draws batch sizes without a point as crosses at the top, a little lower for each recipe."""
-    known = {point.batch_size for point in trained_points(rows)}
-    missing = [row for row in rows if row.batch_size not in known]
-    return {
-        "mode": "markers", "x": [row.batch_size for row in missing],
-        "y": [top / 1.06 ** (number + 1)] * len(missing), "name": f"{safe(name)}, not reached",
-        "showlegend": False, "hoverinfo": "text", "cliponaxis": False,
-        "marker": {"color": mark(number)["line"]["color"], "symbol": "x-thin-open", "size": 10,
-                   "line": {"width": 2}},
-        "hovertext": [_why(name, row) for row in missing],
-    }  # fmt: skip
+def _cross_out(
+    figure: Drawing, number: int, name: str, rows: Sequence[FrontierRow], top: float
+) -> None:
+    """Marks batch sizes without a point by crosses at the top, a little lower for each recipe."""
+    cross = {"color": mark(number)["line"]["color"], "symbol": "x-thin-open", "size": 10}
+    look = {"marker": {**cross, "line": {"width": 2}}, "showlegend": False, "cliponaxis": False}
+    at = [(row.batch_size, top / 1.06 ** (number + 1), _why(name, row)) for row in rows]
+    figure.line(f"{name}, not reached", at, look, "markers")
 
 
 def _why(name: str, row: FrontierRow) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.forecasts import NoisePoint, along
+from orchestrator.analysis.forecasts import NoisePoint, along, courses_of
 from orchestrator.analysis.schedules import BranchJudge, Confirmed
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.records import Measurement, Study
@@ -30,7 +30,6 @@ from orchestrator.report.style import (
     whiskers,
 )
 from orchestrator.results import RunFiles
-from orchestrator.results.noise_courses import courses_of
 from orchestrator.search import Branching, Fork
 
 if TYPE_CHECKING:
@@ -222,25 +221,20 @@ def batch_sizes_along(
     figure.add(guide([first, until], [largest, largest], "largest measured", "dot"))
     looks = ((COLOURS[2], "solid", 4), (COLOURS[3], "dash", 2.5))
     for (name, several), (colour, dash, width) in zip(stages.items(), looks, strict=False):
-        figure.add({
-            "x": [*(max(stage["examples"], first) for stage in several), until],
-            "y": [stage["batch_size"] for stage in (*several, several[-1])],
-            "name": f"{safe(name)} schedule",
-            "mode": "lines",
-            "line": {"color": colour, "dash": dash, "width": width, "shape": "hv"},
-            "hovertext": [
+        at = [
+            (
+                max(stage["examples"], first),
+                stage["batch_size"],
                 f"<b>{safe(name)} schedule</b><br>from {stage['examples']:,} examples on: batch "
-                f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}"
-                for stage in (*several, several[-1])
-            ],
-            "hoverinfo": "text",
-        })  # fmt: skip
+                f"size {stage['batch_size']:,}, learning rate x{stage['learning_rate']:.3g}",
+            )
+            for stage in several
+        ]
+        stairs = {"color": colour, "dash": dash, "width": width, "shape": "hv"}
+        figure.line(f"{name} schedule", [*at, (until, *at[-1][1:])], {"line": stairs}, "lines")
     colours = (COLOURS[0], COLOURS[4], COLOURS[1])
-    figure.add({
-        "x": [*line], "y": [*line.values()], "name": "noise scale", "legendgroup": "noise scale",
-        "line": {"color": colours[1], "width": 1, "dash": "dot"}, "mode": "lines",
-        "showlegend": False, "hoverinfo": "skip",
-    })  # fmt: skip
+    noise_line = guide([*line], [*line.values()], "noise scale", "dot", 1, colours[1])
+    figure.add({**noise_line, "legendgroup": "noise scale", "showlegend": False})
     for number, (name, several) in enumerate(series.items()):
         apart = (until / first) ** (APART * (number - 1))
         look = {"color": colours[number], "symbol": SYMBOLS[number]}

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis.cost import devices_of, doubts_about
-from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by
+from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.quality import Largeness, largeness
 from orchestrator.analysis.tuned import rule_costs
@@ -29,7 +29,6 @@ from orchestrator.results import (
     best_of_studies,
     step_times,
 )
-from orchestrator.results.noise_courses import noise_courses
 
 MOST_IN_DETAIL = 40
 """The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about

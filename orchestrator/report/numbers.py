@@ -17,6 +17,7 @@ from orchestrator.analysis.scaling import (
 from orchestrator.analysis.tuned import tables_of_rules
 from orchestrator.analysis.words import (
     compared_in_words,
+    ends_of,
     errors_in_words,
     in_count,
     in_words,
@@ -184,8 +185,8 @@ def trials_needed(panel: Panel) -> str:
     known = [one.by_part for one in panel.drawn.scalings if one.by_part is not None]
     if not known:
         return "Not known"
-    ends = [f"{100 * (2**part - 1):.0f}" for part in (min(known), max(known))]
-    return f"Two thirds of the trials would need {' to '.join(dict.fromkeys(ends))} % more steps"
+    more = ends_of([100 * (2**part - 1) for part in known], ".0f")
+    return f"Two thirds of the trials would need {more} % more steps"
 
 
 def _best_of(sizes: Sequence[BestOf]) -> Drawing:

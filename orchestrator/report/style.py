@@ -208,9 +208,10 @@ def guide(
     name: str,
     dash: str = "dash",
     width: float = 1.5,
+    colour: str = GUIDE,
 ) -> Trace:
     """A line on which nothing was measured."""
-    line = {"color": GUIDE, "dash": dash, "width": width}
+    line = {"color": colour, "dash": dash, "width": width}
     return {"x": x, "y": y, "name": name, "mode": "lines", "line": line, "hoverinfo": "skip"}
 
 

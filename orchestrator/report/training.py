@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
-from orchestrator.analysis.words import factor_in_words, in_words
+from orchestrator.analysis.words import ends_of, factor_in_words, in_words
 from orchestrator.records import Goal, StudyKey
 from orchestrator.records.stages import TRUNK
 from orchestrator.report.content import Curve, Panel, grouped
@@ -82,24 +82,23 @@ def training_curves(panel: Panel, show: Show) -> str:
     shown = ""
     for recipe, curves in panel.curves.items():
         few = f", of {MOST_CURVES} batch sizes of {len(curves):,}" * (len(curves) > MOST_CURVES)
+        said = (
+            "Dark lines are small batch sizes, bright lines large ones. A trial stops at its goal "
+            "unless the sweep asks it to go on."
+        )
+        if trained := [one.trained for one in curves if one.trained is not None]:
+            said += (
+                f" Points are ends of cooldowns, lines the trunks that they leave. With all of "
+                f"them, these trials trained {min(trained):.1f} to {max(trained):.1f} times the "
+                f"steps of their answers."
+            )
         shown += show(
             _figure(curves, panel.goal),
             f"{recipe}: {panel.goal.metric} while it trains",
             f"The winner of each batch size{few}.",
-            "Dark lines are small batch sizes, bright lines large ones. A trial stops at its goal "
-            "unless the sweep asks it to go on."
-            + _of_cooldowns([one.trained for one in curves if one.trained is not None]),
+            said,
         )
     return shown
-
-
-def _of_cooldowns(trained: Sequence[float]) -> str:
-    if not trained:
-        return ""
-    return (
-        f" Points are ends of cooldowns, lines the trunks that they leave. With all of them, these "
-        f"trials trained {min(trained):.1f} to {max(trained):.1f} times the steps of their answers."
-    )
 
 
 def finding(panel: Panel) -> str:
@@ -176,8 +175,7 @@ def foretold(panel: Panel) -> str:
     ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
     if not ratios:
         return "The gradient noise scale along the winners' trainings"
-    ends = f"{min(ratios):.2g} to {max(ratios):.2g}" if len(ratios) > 1 else f"{ratios[0]:.2g}"
-    return f"Forecasts are {ends} times the measured values"
+    return f"Forecasts are {ends_of(ratios, '.2g')} times the measured values"
 
 
 def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:

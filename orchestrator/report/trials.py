@@ -32,25 +32,22 @@ def outcomes(run: RunFiles, goal: Goal, studies: Sequence[Study]) -> Tables:
 
 
 def best_and_others(table: pa.Table, most: int) -> pa.Table:
-    """All trials, or where there are too many, half of `most` those that reached the goal first,
-    and half evenly among the others."""
+    """All trials by their steps to the goal, or where there are too many, half of `most` those that
+    reached it first, and half evenly among the others."""
+    order = [("steps_to_goal", "ascending"), ("trial", "ascending")]
+    ordered, half = table.sort_by(order), most // 2
     if len(table) <= most:
-        return table
-    by_steps = table.append_column("place", arrow_of(np.arange(len(table)))).sort_by(
-        [("steps_to_goal", "ascending"), ("trial", "ascending")]
-    )
-    places = by_steps["place"].to_pylist()
-    best, others = places[: most // 2], sorted(places[most // 2 :])
-    return table.take(arrow_of(np.array(sorted([*best, *evenly(others, most - len(best))]))))
+        return ordered
+    others = ordered.slice(half).sort_by("trial")
+    shown = np.array(evenly(range(len(others)), most - half))
+    return pa.concat_tables([ordered.slice(0, half), others.take(arrow_of(shown))]).sort_by(order)
 
 
 def listed_of(studies: Sequence[Study], tables: Tables, most: int) -> Listed:
     rows: list[dict[str, Any]] = []
     for study in studies:
-        ordered = best_and_others(tables[study.key], most).sort_by(
-            [("steps_to_goal", "ascending"), ("trial", "ascending")]
-        )
-        rows += [{"batch_size": study.batch_size, **row} for row in ordered.to_pylist()]
+        listed = best_and_others(tables[study.key], most).to_pylist()
+        rows += [{"batch_size": study.batch_size, **row} for row in listed]
     counts = {
         study.batch_size: (len(table) - int(table["steps_to_goal"].null_count), len(table))
         for study in studies

@@ -43,6 +43,9 @@ from orchestrator.results.tables import MEASUREMENTS, TRIALS
 Job = TypeVar("Job")
 Done = TypeVar("Done")
 
+Progress = Callable[[int, int], None]
+"""Is called with the number of studies that are done and the total."""
+
 IMPORTED_TRIALS = pa.schema(
     [field.with_nullable(True) for field in TRIALS] + [pa.field("archive_status", pa.string())]
 )
@@ -72,11 +75,10 @@ class Problem:
 
 
 def import_archive(
-    source: Path, run: RunFiles, progress: Callable[[int, int], None] = lambda done, of: None
+    source: Path, run: RunFiles, progress: Progress = lambda done, of: None
 ) -> list[Problem]:
     """Makes `run` from the archive in `source` and returns the parts that could not be used. If it
-    was killed, a second call continues with the missing studies. `progress` is called with the
-    number of studies that are done and the total."""
+    was killed, a second call continues with the missing studies."""
     problems: list[Problem] = []
     known = _known_studies(source, problems)
     refuse_run(run)

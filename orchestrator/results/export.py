@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from orchestrator.files.places import new_folder, pack
 from orchestrator.records import DESIGN_NAMES, BadInput, Choice, Goal, Range, Space, Status, Study
-from orchestrator.results.archive import in_parallel
+from orchestrator.results.archive import Progress, in_parallel
 from orchestrator.results.archive_documents import OURS, SCALES
 from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
 from orchestrator.results.curve_files import write_curve
@@ -31,9 +31,6 @@ from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers, of_trial
-
-Progress = Callable[[int, int], None]
-"""Is called with the number of studies that are done and the total."""
 
 STATUS_OUT: dict[Status, str] = {
     "reached": "COMPLETE",
@@ -202,7 +199,6 @@ def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> 
 def _without_machines(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table:
     """The rows of trials without names of machines, and with the last line of each error only,
     since the lines above name folders."""
-
     parts = [where and where.rpartition(":") for where in trials["where"].to_pylist()]
     changed = {
         "where": [part and f"{machines[part[0]]}:{part[2]}" for part in parts],

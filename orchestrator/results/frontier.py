@@ -183,7 +183,11 @@ def frontier_of(
             code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
-    _refuse_other_goals(run, [(s, one.goal) for s in studies for one in asked if one.asked_of(s)])
+    pairs = [(study, one.goal) for study in studies for one in asked if one.asked_of(study)]
+    if others := [(study, goal) for study, goal in pairs if goal not in study.goals]:
+        study, goal = others[0]
+        known = " and ".join(map(str, study.goals))
+        refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
     if first is not None and within is not None:
         refuse_compact(run, FIRST_WITHIN)
     work = partial(_rows_of, run, asked, first, within)
@@ -197,15 +201,6 @@ def frontier_of(
             refuse_unmeasured(run, of, one.goal.metric)
     as_searched = not asked and first is None and within is None
     return _beside_others(studies, rows) if as_searched else rows
-
-
-def _refuse_other_goals(run: RunFiles, asked: Iterable[tuple[Study, Goal]]) -> None:
-    """Raises `BadInput` for a compact run and a goal that a study was not searched for."""
-    others = [(study, goal) for study, goal in asked if goal not in study.goals]
-    if others:
-        study, goal = others[0]
-        known = " and ".join(map(str, study.goals))
-        refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:

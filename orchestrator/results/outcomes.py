@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from statistics import fmean, median
 
 import numpy as np
@@ -60,8 +61,8 @@ def outcomes_of(run: RunFiles, study: Study, goal: Goal) -> pa.Table:
 
 def steps_to_all(run: RunFiles, study: Study, trials: pa.Table) -> int | None:
     """The step by which `trials` of a study had passed all goals, whichever trial passed which."""
-    goes_on = study.is_one_point or any(goal.holds for goal in study.goals)
-    goes_on |= study.cooldown is not None
+    goals_hold = any(goal.holds for goal in study.goals)
+    goes_on = goals_hold or study.is_one_point or study.cooldown is not None
     if study.stop_at_goal and len(study.goals) == 1 and not goes_on:
         # A trial that reached its goal was not trained further.
         ends = zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)
@@ -136,9 +137,7 @@ def step_times(run: RunFiles, studies: Sequence[Study]) -> list[StepTime]:
     """The known step times of studies. Other trials may have shared the machine."""
     # If the batch size grows along a training, its steps differ in size.
     of_one_size = [study for study in studies if study.batch_schedule is None]
-    return [
-        time for times in run.in_parallel(partial(_step_times, run), of_one_size) for time in times
-    ]
+    return [*chain.from_iterable(run.in_parallel(partial(_step_times, run), of_one_size))]
 
 
 def _step_times(run: RunFiles, study: Study) -> list[StepTime]:

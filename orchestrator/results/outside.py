@@ -258,7 +258,6 @@ class _Runs:
                 self._diverged |= ~finite.fill_null(True).to_numpy()
 
     def points(self) -> dict[StudyKey, Points]:
-        """Study -> its points."""
         found: dict[StudyKey, Points] = {}
         for training in filter(None, self.trainings):
             if not len(self.steps(training)):

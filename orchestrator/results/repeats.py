@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,9 @@ from orchestrator.results.tables import numbers
 
 Draw = tuple[float, int]
 """Steps to goal, infinite for a training that never reached it, and their resolution."""
+
+Curves = dict[int, tuple[dict[str, Any], Columns]]
+"""Number of a repeat -> its row, and the trials, steps and values of its measurements."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +65,10 @@ def repeats_of(
 ) -> WinnerRepeats | None:
     """The repeats of the best point among those of `trials`, best first, at `goal` and up to step
     `last`. None if there are none, or if one was ended before it could pass this goal."""
-    of_trials = {}
+    curves, of_trials = _curves(run, study, goal), {}
     for trial in trials:
         draws = {}  # None for a repeat that was ended before it could pass the goal
-        for number, row, (of, step, value) in _curves(run, study, goal, trial):
+        for number, (row, (of, step, value)) in curves.get(trial, {}).items():
             within = value if last is None else np.where(step <= last, value, math.nan)
             draws[number] = _draw(study, goal, row, (of, step, within), last)
         if draws and all(draw is not None for draw in draws.values()):
@@ -86,7 +89,7 @@ def repeats_of(
     repeats = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
-    held = None if goal.holds or last is not None else _held(run, study, goal, trial, draws_of)
+    held = None if goal.holds or last is not None else _held(study, goal, curves[trial], draws_of)
     if held is None:
         return repeats
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
@@ -96,14 +99,15 @@ def repeats_of(
 
 
 def _held(
-    run: RunFiles, study: Study, goal: Goal, trial: int, draws_of: Mapping[int, Draw]
+    study: Study, goal: Goal, curves: Curves, draws_of: Mapping[int, Draw]
 ) -> dict[int, Draw] | None:
     """The same repeats' draws for the goal that holds. None unless each stayed long enough."""
     if goal.metric.startswith(TRUNK):
         return None
     found: dict[int, Draw] = {}
-    for number, row, (of, step, value) in _curves(run, study, goal, trial):
-        if number in draws_of and study.cooldown is not None:
+    for number in draws_of:
+        row, (of, step, value) = curves[number]
+        if study.cooldown is not None:
             _, ends, at_end = at_ends(study, (of, step, value))
             starts = map(study.cooldown.start, ends.tolist())
             held, unknown = first_held(study, dict(zip(starts, at_end.tolist(), strict=True)), goal)
@@ -112,7 +116,7 @@ def _held(
             end = 0 if held is None else study.cooldown.end(held)
             before = int(ends[ends < end].max(initial=0))
             found[number] = (math.inf, 0) if held is None else (float(end), end - before)
-        elif number in draws_of:
+        else:
             # Others may have trained on for another goal, which must not matter.
             until = STAYS * draws_of[number][0]
             within = np.where(
@@ -162,23 +166,21 @@ def _median(draws: Sequence[Draw]) -> float:
     return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
 
 
-def _curves(
-    run: RunFiles, study: Study, goal: Goal, trial: int
-) -> Iterator[tuple[int, dict[str, Any], Columns]]:
-    """Yields the number, row, trials, steps and values of each repeat that did not fail. If the
-    study has a single point, the trial is one of them."""
+def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
+    """Trial -> its repeats that did not fail. If the study has a single point, the trial is one of
+    them."""
+    found: dict[int, Curves] = {}
     for source in (run.repeats, run) if study.is_one_point else (run.repeats,):
-        trials = source.trials(study.key).to_pylist()
-        rows = [row for row in trials if row["trial"] == trial and row["status"] != "failed"]
-        if not rows:
-            continue
-        measurements = source.measurements(study.key)
+        measurements = source.measurements(study.key, {goal.metric})
         of, step, value = columns(measurements, goal.metric)
-        for row in rows:
-            mine = of == trial
-            if "repeat" in row:
-                mine &= numbers(measurements["repeat"]) == row["repeat"]
-            yield row.get("repeat", 0), row, (of[mine], step[mine], value[mine])
+        for row in source.trials(study.key).to_pylist():
+            if row["status"] != "failed":
+                mine = of == row["trial"]
+                if "repeat" in row:
+                    mine &= numbers(measurements["repeat"]) == row["repeat"]
+                curve = row, (of[mine], step[mine], value[mine])
+                found.setdefault(row["trial"], {})[row.get("repeat", 0)] = curve
+    return found
 
 
 def _draw(

@@ -317,8 +317,7 @@ class RunFiles(Purpose):
 
     def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
         """Works on all items on threads: reading and comparing columns release Python's lock."""
-        remote = self.place.local is None
-        threads = REQUESTS_AT_ONCE if remote else cores()
+        threads = cores() if self.place.local else REQUESTS_AT_ONCE
         with ThreadPoolExecutor(threads) as pool:
             return [*pool.map(work, items)]
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from orchestrator.files.places import Place
@@ -33,11 +34,11 @@ from orchestrator.results.tables import (
     are_of,
     arrow_of,
     empty,
-    joined,
     metrics_in,
     read_small,
     read_table,
     read_trial,
+    training_numbers,
     write_measurements,
     write_table,
 )
@@ -104,14 +105,12 @@ class StudyFiles:
 
     @property
     def flaws(self) -> tuple[str, ...]:
-        """The reasons why files were left out when the study was read last."""
         return tuple(self._flaws.values())
 
     def has_whole(self) -> bool:
         return (self._trials / WHOLE_STUDY).is_file()
 
     def separate_count(self) -> int:
-        """Number of separate files in `trials`."""
         return len(_separate(self._trials.file_names()))
 
     def write(self, rows: pa.Table, measurements: pa.Table) -> None:
@@ -144,8 +143,7 @@ class StudyFiles:
     def write_whole(
         self, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
     ) -> None:
-        """Stores all trials in study.parquet. The file in `trials` is written last and marks them
-        as complete. The `smallest` files take much longer to write."""
+        """Stores all trials in study.parquet, the file in `trials` last, as `write` does."""
         options = SMALLEST if smallest else {}
         write_measurements(self._measurements / WHOLE_STUDY, measurements, **options)
         write_table(self._trials / WHOLE_STUDY, trials, **options)
@@ -158,16 +156,14 @@ class StudyFiles:
         return self._steadily(lambda seen: self._measured(seen, columns))
 
     def curve(self, trial: int, repeat: int = 0) -> pa.Table:
-        """All measurements of one finished trial."""
         return self._steadily(lambda seen: self._curve(seen, trial, repeat))
 
     def metrics(self) -> set[str]:
         return self._steadily(self._metrics)
 
     def put_together(self, *, finished: bool) -> None:
-        """Merges all trials into study.parquet, which is much faster to read. Files that can't be
-        used stay where they are. If the study is `finished`, its paused trials become dominated,
-        and study.parquet gets a note that it is over."""
+        """Merges all trials into study.parquet. Files that can't be used stay where they are. If
+        the study is `finished`, study.parquet gets a note that it is over."""
         with self._merging:
             with self._writing:  # which makes no file under a name that was there before
                 names = self._trials.file_names()
@@ -248,8 +244,7 @@ class StudyFiles:
                     latest[training] = name
         counting = {name: [t for t in held[name] if latest.get(t) == name] for name in held}
         self._seen = seen = _Listing(names, counting, held)
-        table = _joined(whole, seen, lambda name: rows[name])
-        return (empty(TRIALS) if table is None else table), seen
+        return _joined(whole, TRIALS, seen, rows), seen
 
     def _rows(
         self, name: str, columns: Collection[str] | None, measured: Collection[str]
@@ -289,8 +284,7 @@ class StudyFiles:
         with self._reading:
             separate = {n: self._measurements_in(n, seen.held[n], columns) for n in seen.held}
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
-        table = _joined(whole, seen, separate.__getitem__)
-        return empty(MEASUREMENTS) if table is None else table
+        return _joined(whole, MEASUREMENTS, seen, separate)
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
         for name, counting in seen.counting.items():
@@ -340,15 +334,23 @@ def _refusing(place: Place) -> Iterator[Place]:
 
 
 def _joined(
-    whole: pa.Table | None, seen: _Listing, read: Callable[[str], pa.Table]
-) -> pa.Table | None:
-    """A table of `whole` and of what counts of the separate files, which `read` returns."""
+    whole: pa.Table | None, schema: pa.Schema, seen: _Listing, separate: Mapping[str, pa.Table]
+) -> pa.Table:
+    """A table in order of trial and repeat: what counts of the `separate` files, and the rows of
+    `whole` for all other trials and repeats."""
+    if not seen.counting:
+        return empty(schema) if whole is None else whole
     tables = []
+    if whole is not None:
+        trainings = [t for counting in seen.counting.values() for t in counting]
+        tables.append(whole.filter(arrow_of(~are_of(whole, trainings))))
     for name, counting in seen.counting.items():
-        table = read(name)
         complete = len(counting) == len(seen.held[name])
-        tables.append(table if complete else table.filter(arrow_of(are_of(table, counting))))
-    return joined(whole, tables, [t for counting in seen.counting.values() for t in counting])
+        rows = None if complete else arrow_of(are_of(separate[name], counting))
+        tables.append(separate[name] if complete else separate[name].filter(rows))
+    table = pa.concat_tables(tables, promote_options="default")
+    table = table.replace_schema_metadata()  # its notes applied to `whole` alone
+    return table.take(arrow_of(np.argsort(training_numbers(table), kind="stable")))
 
 
 def _trainings(trials: pa.Table) -> list[Training]:

@@ -277,30 +277,13 @@ def _distinct(column: pa.ChunkedArray, rows: int) -> float:
     return float(pc.count_distinct(first).as_py() / max(len(first), 1))
 
 
-def joined(
-    whole: pa.Table | None, separate: Sequence[pa.Table], trainings: Sequence[Training]
-) -> pa.Table | None:
-    """A study's table in order of trial and repeat: the rows of `whole`, except that `trainings`
-    come from their separate tables, `separate`."""
-    if not separate:
-        return whole
-    others = (
-        [] if whole is None else [whole.filter(arrow_of(are_of(whole, trainings, invert=True)))]
-    )
-    table = pa.concat_tables([*others, *separate], promote_options="default")
-    table = table.replace_schema_metadata()  # its notes applied to `whole` alone
-    return table.take(arrow_of(np.argsort(_training_numbers(table), kind="stable")))
-
-
-def are_of(
-    table: pa.Table, trainings: Collection[Training], *, invert: bool = False
-) -> NDArray[np.bool_]:
-    """Which rows belong to these trainings, or, with `invert`, to others."""
+def are_of(table: pa.Table, trainings: Collection[Training]) -> NDArray[np.bool_]:
+    """Which rows belong to these trainings."""
     asked = [(trial << 32) + repeat for trial, repeat in trainings]
-    return np.isin(_training_numbers(table), asked, invert=invert)
+    return np.isin(training_numbers(table), asked)
 
 
-def _training_numbers(table: pa.Table) -> NDArray[np.int64]:
+def training_numbers(table: pa.Table) -> NDArray[np.int64]:
     """For each row, one number for its trial and repeat, which sorts by trial first."""
     repeats = numbers(table["repeat"]) if "repeat" in table.column_names else np.int64(0)
     return np.asarray((numbers(table["trial"]).astype(np.int64) << 32) + repeats)
