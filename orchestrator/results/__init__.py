@@ -19,4 +19,3 @@ from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches
 
-Run = RunFiles  # its name in scripts of users

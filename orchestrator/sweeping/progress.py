@@ -7,9 +7,12 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from orchestrator.search import AnySearch
 
 logger = logging.getLogger(__name__)
+
+Floats = NDArray[np.float64]
 
 WORTH_SAYING_SECONDS = 10.0
 """Seconds of evaluation from which on a note may say that evaluations take much of the time."""
@@ -34,18 +39,20 @@ class StudyProgress:
     """The step by which trials had passed every goal."""
     before: int = 0
     """Number of trials that were done before this session."""
+    begun: set[tuple[int, int]] = field(default_factory=set)
+    """The trials and repeats that were begun in this session."""
     busy_seconds: float = 0.0
     """Seconds of workers that trained and evaluated in this session."""
-    steps: int = 0
-    """Number of steps trained in these seconds."""
 
     @property
     def left(self) -> int:
         return max(0, self.planned - self.done)
 
-    def whole(self, trials: int) -> int:
-        """Number of steps if so many trials are trained for the whole budget."""
-        return trials * self.study.budget_steps
+    @property
+    def trained(self) -> int:
+        """Number of trials that were trained in this session, to their ends or not."""
+        done = self.done - self.before
+        return max(done, len(self.begun) - self.running) if self.left else done
 
 
 @dataclass(kw_only=True)
@@ -93,12 +100,14 @@ class Progress:
         study = self.studies[key]
         study.planned, study.done = search.planned, search.settled
         study.best_steps = search.frontier_step()
-        if not study.steps:
+        if not study.busy_seconds:
             study.before = study.done
 
     def start(self, trial: Trial) -> None:
+        study = self.studies[trial.study.key]
         if trial.key not in self._started:
-            self.studies[trial.study.key].running += 1
+            study.running += 1
+        study.begun.add((trial.index, trial.repeat))
         self._started[trial.key] = now = time.monotonic()
         self._first_start = min(self._first_start, now)
 
@@ -114,7 +123,6 @@ class Progress:
         if outcome is not None:
             alone = outcome.width == 1
             study.busy_seconds += self._last_stop - began if alone else outcome.own_seconds
-            study.steps += outcome.steps - outcome.resumed_steps
 
     def keep(self, finished: FinishedTrial) -> None:
         """Takes note of a trial that is on disk."""
@@ -143,44 +151,66 @@ class Progress:
         return sum(study.planned for study in self.studies.values())
 
     def seconds_left(self) -> float:
-        """Estimated seconds left; NaN before anything is known. Most trials are not trained for
-        their whole budgets, and many are paused on the way. Finished studies show which share of
-        their budgets all trials of a study take together. How far running
-        trials have come is not known. So the estimate is made whenever a trial ends, and counted
-        down from then on."""
-        studies = self.studies.values()
-        if not any(study.steps for study in studies):
+        """Estimated seconds left; NaN before any trial has been trained. How far running trials
+        have come is not known, so the estimate is made whenever a trial ends, and counted down from
+        then on."""
+        if not (known := self._known()):
             return math.nan
-        work = sum(self._seconds_left(study) for study in studies if study.left)
+        seconds_of, repeated, work = _seconds_of(known), _repeated(known), 0.0
+        for each in self.studies.values():
+            trials = each.planned - each.before
+            if each.planned <= each.study.trials:  # its repeats are not planned yet
+                trials += round(repeated * _most_repeats(each.study))
+            if (left := trials - (each.done - each.before)) > 0:
+                seconds = seconds_of(each.study)
+                # If it took more than others did, its last trials are still to be trained.
+                work += max(seconds * trials - each.busy_seconds, seconds * left / 4)
         # Busy seconds of trials per second of time, pauses between trials included.
         passed = max(self._last_stop - self._first_start, 1e-9)
-        at_once = min(sum(study.busy_seconds for study in studies) / passed, self.slots)
-        left = work / max(at_once, 1e-9)
+        busy = sum(each.busy_seconds for each in self.studies.values())
+        left = work / max(min(busy / passed, self.slots), 1e-9)
         return max(left - (time.monotonic() - self._last_stop), left / 10)
 
-    def _seconds_left(self, progress: StudyProgress) -> float:
-        trials = progress.planned - progress.before
-        steps = self._share(progress.study) * progress.whole(trials)
-        # If the study took more than others did, its last trials are still to be trained.
-        least = steps * progress.left / trials / 4
-        return max(steps - progress.steps, least) * self._step_seconds(progress.study)
+    def _known(self) -> list[StudyProgress]:
+        """The finished studies of this session, or before there are any, those that have begun."""
+        begun = [each for each in self.studies.values() if each.busy_seconds and each.trained]
+        return [each for each in begun if not each.left] or begun
 
-    def _share(self, study: Study) -> float:
-        """The share of the budgets of all trials of a study that is trained: as in finished studies
-        of its workload, or else of any workload, or else estimated from finished trials."""
-        trained = [each for each in self.studies.values() if each.steps]
-        done = [each for each in trained if not each.left]
-        known = [each for each in done if each.study.workload == study.workload] or done or trained
-        whole = sum(each.whole(each.done - each.before) for each in known)
-        return min(sum(each.steps for each in known) / whole, 1.0) if whole else 1.0
 
-    def _step_seconds(self, study: Study) -> float:
-        """Seconds per step, taken from the study that is most similar."""
+def _most_repeats(study: Study) -> int:
+    return study.repeats * study.repeat_best
 
-        def unlike(other: StudyProgress) -> tuple[bool, bool, float]:
-            there = other.study
-            distance = abs(math.log(there.batch_size / study.batch_size))
-            return there.key != study.key, there.workload != study.workload, distance
 
-        best = min((each for each in self.studies.values() if each.steps), key=unlike)
-        return best.busy_seconds / best.steps
+def _repeated(known: Sequence[StudyProgress]) -> float:
+    """The share of the most repeats that finished studies had: two goals may have one winner."""
+    finished = [each for each in known if each.planned > each.study.trials]
+    most = sum(_most_repeats(each.study) for each in finished)
+    return sum(each.planned - each.study.trials for each in finished) / most if most else 1.0
+
+
+def _seconds_of(known: Sequence[StudyProgress]) -> Callable[[Study], float]:
+    """Returns the seconds that a trial of a study takes. Its workload, recipe and batch size each
+    multiply them by a factor, which is fitted to the known studies by ridge regression and is 1
+    where nothing is known."""
+
+    def parts(study: Study) -> list[tuple[str, object]]:
+        return [("workload", study.workload), ("recipe", study.recipe), ("size", study.batch_size)]
+
+    column: dict[tuple[str, object], int] = {}
+    for each in known:
+        for part in parts(each.study):
+            column.setdefault(part, len(column))
+
+    def row(study: Study) -> Floats:
+        there = np.zeros(len(column))
+        there[[column[part] for part in parts(study) if part in column]] = 1
+        return there
+
+    rows = np.array([row(each.study) for each in known])
+    seconds = np.array([each.busy_seconds / each.trained for each in known])
+    level = np.log(seconds).mean()
+    inverse = np.linalg.inv(rows.T @ rows + np.eye(len(column)))
+    factors = inverse @ rows.T @ (np.log(seconds) - level)
+    # The mean of what scatters in logarithms lies above the exponential of their mean.
+    level += np.log(seconds.sum() / np.exp(level + rows @ factors).sum())
+    return lambda study: float(np.exp(level + row(study) @ factors))
