@@ -18,4 +18,3 @@ from orchestrator.results.outcomes import (
 from orchestrator.results.remarks import unknown_of
 from orchestrator.results.repeats import median_interval
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches
-
