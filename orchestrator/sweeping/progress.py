@@ -168,8 +168,8 @@ class Progress:
         # Busy seconds of trials per second of time, pauses between trials included.
         passed = max(self._last_stop - self._first_start, 1e-9)
         busy = sum(each.busy_seconds for each in self.studies.values())
-        left = work / max(min(busy / passed, self.slots), 1e-9)
-        return max(left - (time.monotonic() - self._last_stop), left / 10)
+        seconds = work / max(min(busy / passed, self.slots), 1e-9)
+        return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
 
     def _known(self) -> list[StudyProgress]:
         """The finished studies of this session, or before there are any, those that have begun."""

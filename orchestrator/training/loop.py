@@ -18,7 +18,7 @@ from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Tr
 from orchestrator.records.cooling import CooledStanding
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
-from orchestrator.training.entry import Cut, Entry, Task, copied
+from orchestrator.training.entry import Cut, Ending, Entry, Task, copied
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks, launch_ranks
 
@@ -84,6 +84,7 @@ def train(
     micro_batch: int | None = None,
     data_dir: Path | None = None,
     checkpoint: Checkpoint | None = None,
+    ending: Ending | None = None,
 ) -> Generator[Measurement, None, Outcome]:
     """Trains `trial` alone. Yields each measurement when it is taken, and returns the outcome.
 
@@ -91,7 +92,7 @@ def train(
     see numbers that were summed over ranks.
     """
     engine = Single(trial, ranks, micro_batch=micro_batch, data_dir=data_dir)
-    task = Task(trial=trial, checkpoint=checkpoint)
+    task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
     return (yield from the_only(train_all(engine, [task])))
 
 
