@@ -68,15 +68,20 @@ class Cooling:
 
     def met(self, goal: Goal) -> int | None:
         """Step at which the trial reached the goal; None if that is not known yet."""
-        low, high, passed = self._bracket(goal)
-        return self.end(high) if passed and self._narrow(low, high) else None
+        passed = self.passed(goal)
+        return passed if passed == self.earliest(goal) else None
 
     def earliest(self, goal: Goal) -> int:
-        """Returns the first step at which the goal may still turn out to be reached."""
-        low, high, _ = self._bracket(goal)
-        while not self._narrow(low, high):
-            high = self._between(low, high)
-        return self.end(high)
+        """Returns the first step at which the goal may still turn out to be reached. A cooldown by
+        which the bracket of an easier goal is halved may pass this one as well."""
+        ends = []
+        for one in self._study.goals:
+            low, high, _ = self._bracket(one)
+            if one == goal or (_ease(one) < _ease(goal) and not self._narrow(low, high)):
+                while not self._narrow(low, high):
+                    high = self._between(low, high)
+                ends.append(self.end(high))
+        return min(ends)
 
     @property
     def open_from(self) -> int | None:
