@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -53,14 +53,21 @@ def connect(
     """
     address = address or os.environ.get("RAY_ADDRESS")
     on_termination = signal.getsignal(signal.SIGTERM)
+
+    def heed_termination() -> None:
+        if on_termination is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_termination)
+
     with (
+        ExitStack() as at_the_end,
         logging_to(log),
         on_nodes(died) if address == SLURM
         else _joined(address) if address
         else embedded(died) as context,
     ):  # fmt: skip
-        if on_termination is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, on_termination)  # that of Ray's C++ core aborts
+        # Ray's C++ core aborts at SIGTERM, and when it is shut down, it leaves the default: death.
+        heed_termination()
+        at_the_end.callback(heed_termination)
         if address == SLURM:
             await_nodes(say)
         ray_internals.no_output_of_workers()
