@@ -11,18 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from orchestrator.search import AnySearch
 
 logger = logging.getLogger(__name__)
-
-Floats = NDArray[np.float64]
 
 WORTH_SAYING_SECONDS = 10.0
 """Seconds of evaluation from which on a note may say that evaluations take much of the time."""
@@ -192,6 +190,7 @@ def _seconds_of(known: Sequence[StudyProgress]) -> Callable[[Study], float]:
     """Returns the seconds that a trial of a study takes. Its workload, recipe and batch size each
     multiply them by a factor, which is fitted to the known studies by ridge regression and is 1
     where nothing is known."""
+    import numpy as np
 
     def parts(study: Study) -> list[tuple[str, object]]:
         return [("workload", study.workload), ("recipe", study.recipe), ("size", study.batch_size)]
@@ -201,7 +200,7 @@ def _seconds_of(known: Sequence[StudyProgress]) -> Callable[[Study], float]:
         for part in parts(each.study):
             column.setdefault(part, len(column))
 
-    def row(study: Study) -> Floats:
+    def row(study: Study) -> NDArray[np.float64]:
         there = np.zeros(len(column))
         there[[column[part] for part in parts(study) if part in column]] = 1
         return there
