@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
-from orchestrator.analysis.estimates import Estimate, reach_of_mean
-from orchestrator.records import FinishedTrial, Value
+from orchestrator.analysis.estimates import Estimate, Floats, reach_of_mean
+from orchestrator.records import FinishedTrial, TrialKey, Value
 from orchestrator.search import STOPPED, Fork
 
 ENDED = ("exhausted", "reached")
@@ -24,6 +24,10 @@ ENDED = ("exhausted", "reached")
 class BranchJudge:
     loss: str
     learning_rate: float
+    _courses: dict[TrialKey, tuple[FinishedTrial, tuple[Floats, Floats, Floats]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    """What was read of each trial, since a point is judged at many lengths and learning rates."""
 
     def chosen(self, point: Fork, length: int, ended: Sequence[FinishedTrial]) -> dict[int, int]:
         """Batch size -> number of the learning rate that is best for the choosing seeds."""
@@ -55,18 +59,13 @@ class BranchJudge:
         """The branches of at least this length, cut off there. Failed trials count as diverged."""
         for finished in ended:
             study = finished.trial.study
-            beyond = study.batches.steps(point.at_examples + length + 1)
-            there = [
-                (study.examples(m.step) - point.at_examples, m.metrics[self.loss])
-                for m in finished.measurements
-                # Before the first batch, metrics of batches are not known.
-                if m.step < beyond and self.loss in m.metrics
-            ]
-            if not there or there[-1][0] < length:
+            steps, examples, losses = self._course(finished)
+            count = int(np.searchsorted(steps, study.batches.steps(point.at_examples + length + 1)))
+            examples, losses = examples[:count] - point.at_examples, losses[:count]
+            if not count or examples[-1] < length:
                 if finished.outcome.status in STOPPED:
                     continue
-                there.append((length, math.inf))
-            examples, losses = np.array(there, dtype=np.float64).T
+                examples, losses = np.append(examples, length), np.append(losses, math.inf)
             yield Branch(
                 factor=study.batch_size // study.batches.first,
                 rate=self._rate(finished.trial.params),
@@ -74,6 +73,21 @@ class BranchJudge:
                 examples=examples,
                 loss=losses,
             )
+
+    def _course(self, finished: FinishedTrial) -> tuple[Floats, Floats, Floats]:
+        """The steps of a trial's measurements, with the examples and the loss at each."""
+        known = self._courses.get(finished.trial.key)
+        if known is None or known[0] is not finished:
+            there = [
+                (m.step, finished.trial.study.examples(m.step), m.metrics[self.loss])
+                for m in finished.measurements
+                # Before the first batch, metrics of batches are not known.
+                if self.loss in m.metrics
+            ]
+            steps, examples, losses = np.array(there, dtype=np.float64).reshape(-1, 3).T
+            known = finished, (steps, examples, losses)
+            self._courses[finished.trial.key] = known
+        return known[1]
 
 
 @dataclass(frozen=True, kw_only=True)
