@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -101,6 +102,14 @@ def test_the_lock_of_a_bucket_holds(in_bucket: RunFiles, shared: Path) -> None:
             lock(in_bucket)
     assert in_bucket.writer() is None
     assert (shared / f"orchestrate-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_process_that_is_just_ending_writes_no_more(shared: Path) -> None:
+    lock = os.open(shared / ".lock", os.O_RDWR | os.O_CREAT)
+    os.write(lock, f"process {2**22 + 1} on {socket.gethostname()}\n".encode())
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    threading.Timer(0.2, os.close, [lock]).start()
+    assert RunFiles(shared).writer() is None
 
 
 @as_root

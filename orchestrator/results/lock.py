@@ -10,6 +10,7 @@ import re
 import socket
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -80,12 +81,22 @@ def holder(place: Place) -> int | None:
         )
     process = int(found[1])
     if not _has_open(process, status):
+        if _is_freed(place):
+            return None
         raise BadInput(
             f"A process is writing to {place}, but process {process}, which the lock file names, "
             f"is not yours or does not write there. The user who started the sweep can stop it.",
             code="not-yours",
         )
     return process
+
+
+def _is_freed(place: Place) -> bool:
+    """Whether the lock is free by now. While the threads of a process end, it holds the lock for a
+    moment longer than its open files can be seen."""
+    time.sleep(0.5)
+    with _opened(place, os.O_RDONLY) as file:
+        return _takes(place, file, fcntl.LOCK_SH)
 
 
 def _takes(place: Place, file: int, kind: int) -> bool:
