@@ -986,10 +986,11 @@ def local_critical_rises() -> Asked:
     it. We divide the last B_crit that is known by the first. The claim agrees if the geometric mean
     lies above 1. *Equal*: it lies within a factor of 1.5 of 1.
     """
-    names, values, variances = [], [], []
+    there, names, values, variances = [], [], [], []
     for workload in (DIGITS, CNN):
         known = world().critical(f"branch_{GROUPS[workload]}")
         if len(known) > 1:
+            there.append(workload)
             (first, first_error), (last, last_error) = known[0], known[-1]
             names.append(f"{workload}: last / first of {len(known)} points")
             values.append(last - first)
@@ -998,7 +999,10 @@ def local_critical_rises() -> Asked:
         numbers=Numbers(names=names, values=np.array(values), covariance=np.diag(variances)),
         decide=more(MATTERS),
         matters=math.log2(4),
-        said=_mean_in("From the first to the last point of a training, B_crit grows {} times."),
+        said=_mean_in(
+            f"From the first to the last point of a training on {' and '.join(there)}, "
+            f"B_crit grows {{}} times."
+        ),
         axis="B_crit at the last / at the first point",
         bounds=(1,),
     )
