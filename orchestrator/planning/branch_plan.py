@@ -78,7 +78,7 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Fork]:
     (trunk,) = (study for study in studies if study.states_at)
     found = []
     for step in trunk.states_at:
-        branches = (study for study in studies if study.start_step == step)
+        branches = (s for s in studies if s.start_step == step and not s.states_at)
         of_point = tuple(sorted(branches, key=lambda study: study.batch_size))
         factors = (study.batch_size // trunk.batch_size for study in of_point)
         rates = tuple(len(asked.learning_rate.at(factor)) for factor in factors)

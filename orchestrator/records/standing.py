@@ -83,7 +83,8 @@ class Standing:
     def wants_test(self, metrics: Mapping[str, float], step: int) -> bool:
         """Tells whether to evaluate test splits at this step: if a goal is passed here for the
         first time or again, if a goal is on a test split, and at the end of a trial that trains for
-        its whole budget. Most trials end without, since they do not reach their goals."""
+        its whole budget. Test splits are not evaluated when a trial ends without reaching its
+        goals, as most trials do."""
         goals = self._study.goals
         to_the_end = not (goals and self._study.stop_at_goal)
         return (

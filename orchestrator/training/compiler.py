@@ -22,7 +22,8 @@ from orchestrator.records import BadInput
 from orchestrator.training.memory import out_of_memory
 
 COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random": True}}
-"""Arguments of torch.compile. Random numbers, as of dropout, are those without the compiler."""
+"""Arguments of torch.compile. Random numbers, such as those of dropout, are drawn as they are
+without the compiler."""
 
 KINDS = 256
 """Largest number of models and sizes of batches that a process compiles. A process trains trials of
@@ -85,7 +86,8 @@ def spare_compiler() -> None:
 
 
 def flop_counter() -> FlopCounterMode:
-    """Returns torch's counter of operations, which would load the compiler, too."""
+    """Returns torch's counter of operations, which would also load the compiler at its first
+    operation."""
     _without_compiler(_FlopCounterMode.__torch_dispatch__)
     return FlopCounterMode(display=False)
 

@@ -21,7 +21,8 @@ from orchestrator.workloads import Split, Workload, prepare
 
 
 class Engine(ABC):
-    """Trains the trials in its slots. Each rank has one, and all must make the same calls."""
+    """Trains the trials in its slots. Each rank has an engine, and all ranks must make the same
+    calls."""
 
     seconds = 0.0
     """Seconds spent in steps, by all trials together."""
@@ -85,7 +86,8 @@ class Engine(ABC):
 
     @abstractmethod
     def trained(self, slots: Sequence[int]) -> list[Values]:
-        """Returns the metrics of these slots that come from training, since the last call."""
+        """Returns the metrics of these slots that come from training itself, over the steps since
+        the last call."""
 
     @abstractmethod
     def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:

@@ -39,7 +39,7 @@ class Task:
     """State with which the trial begins, and states that it saves for other trials."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Spent:
     """What a trial took."""
 
@@ -50,7 +50,11 @@ class Spent:
     @classmethod
     def at(cls, position: Trainer | StackedTrial) -> Spent:
         """What it took up to its position, on the way that leads there."""
-        return cls(position.step, position.seconds, position.evaluation_seconds)
+        return cls(
+            steps=position.step,
+            seconds=position.seconds,
+            evaluation_seconds=position.evaluation_seconds,
+        )
 
     def plus(self, other: Spent, sign: int = 1) -> Spent:
         return Spent(

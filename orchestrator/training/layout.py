@@ -68,5 +68,6 @@ class Layout:
         return torch.stack([torch.linalg.vector_norm(part, dim=-1) for part in parts], dim=-1)
 
     def spread(self, numbers: Tensor) -> Tensor:
-        """Repeats these parameters' numbers (..., matrices) for their weights: (..., shrunk)."""
+        """Repeats a number for each of these parameters (..., matrices) for each of its weights:
+        (..., shrunk)."""
         return numbers.index_select(-1, self._owners)

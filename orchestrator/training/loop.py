@@ -262,7 +262,8 @@ def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
 
 def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:
     """Returns the number of steps to train at once: up to the next measurement of any trial, or
-    until a checkpoint is due or ranks look whether to leave. All ranks get the same number."""
+    until a checkpoint is due or ranks look whether to leave. All ranks know the same rate, so they
+    get the same number."""
     steps = min(t.standing.upcoming - engine.at(s).step for s, t in entries.items())
     checkpoints = (entry.task.checkpoint for entry in entries.values())
     every = min([LOOK_SECONDS, *(each.every_seconds for each in checkpoints if each)])

@@ -1,4 +1,5 @@
-"""Finds optimizers by name: those of the published studies, defined here, and of libraries."""
+"""Finds optimizers by name: those of the published studies, which are defined here, and those of
+libraries."""
 
 from __future__ import annotations
 

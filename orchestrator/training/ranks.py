@@ -45,7 +45,8 @@ class Ranks:
     count: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     store: Any = None
-    """The torch store where ranks met and a failing one writes the reason; None for one rank."""
+    """The torch store through which the ranks met, and to which a failing rank writes the reason;
+    None for a single rank."""
     notice: Event = field(default_factory=Event)
     """Is set where this rank's process is about to be ended, for instance with its machine."""
 

@@ -87,7 +87,8 @@ def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None
 def _check_shape(
     workload: Workload, name: str, value: object, size: int, *, longer: bool = False
 ) -> None:
-    """Refuses what is not per example. With `longer`, further dimensions may follow."""
+    """Refuses losses and metrics that are not per example. With `longer`, further dimensions may
+    follow."""
     shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
     if (shape[:1] if longer else shape) != (size,):
         raise BadInput(

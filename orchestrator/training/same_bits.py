@@ -88,7 +88,8 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.run(operation, args, kwargs or {})[1]
 
     def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Returns what it calls, the operation itself or `in_whole_vectors`, and the result."""
+        """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
+        and its result."""
         exact = operation is aten.pow.Tensor_Scalar and args[1] in PRODUCTS
         if operation in FUNCTIONS and not exact and args[0].device.type == "cpu":
             return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
@@ -96,7 +97,8 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
-    """Calls the element-wise operation on tensors padded to whole vectors, and cuts them back."""
+    """Pads the tensors to whole vectors, calls the element-wise operation on them, and cuts the
+    padding off its result."""
     tensors = [part for part in args if isinstance(part, Tensor)]
     shape = torch.broadcast_tensors(*tensors)[0].shape  # type: ignore[no-untyped-call]
     count = shape.numel()

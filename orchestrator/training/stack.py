@@ -104,7 +104,8 @@ class Stack(Engine):
     @_memory_told()
     @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
-        """As any engine does. The state may come from a `Trainer` or from a stack."""
+        """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
+        `Trainer` or from a stack."""
         assert self.in_slots[slot] is None, f"slot {slot} is taken"
         assert trial.study == self._study, "a stack trains trials of one study"
         assert trial.kind == self._kind, (trial.params, self._kind)
@@ -391,7 +392,8 @@ class Stack(Engine):
         self._numbers_ahead = Ahead(partial(moving_of, self._rule), self.width, self._at_once)
 
     def _draws(self, stacked: StackedTrial, steps: range) -> list[Tensor]:
-        """Returns the indices, and perhaps seeds, of a trial's batches: (steps, batch size)."""
+        """Returns the indices, and seeds if the split is seeded, of a trial's batches: (steps,
+        batch size)."""
         return stacked.batches.tables(steps, seeded=self._split.seeded)
 
     def _batch(self, draw: Sequence[Tensor]) -> Batch:

@@ -83,7 +83,8 @@ def make_stacked(
 
 
 def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
-    """Returns which `settings` may differ between slots: numbers that the space does not fix."""
+    """Returns the names of `settings` that may differ between slots: numbers that the study's
+    search space does not fix."""
     space = trial.study.space
     return [
         name
