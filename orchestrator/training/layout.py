@@ -3,7 +3,7 @@ few kernels, however many parameters the model has."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import torch
@@ -22,7 +22,7 @@ class Layout:
         self, shapes: Sequence[torch.Size | tuple[int, ...]], device: torch.device | None = None
     ) -> None:
         order = sorted(range(len(shapes)), key=lambda number: len(shapes[number]) <= 1)
-        self._shapes = [tuple(shape) for shape in shapes]
+        self.shapes = [tuple(shape) for shape in shapes]
         self._places = [(0, 0)] * len(shapes)
         self.shrunk = 0
         """Number of weights in tensors of two or more dimensions, which are the first in a row."""
@@ -50,11 +50,20 @@ class Layout:
 
     def views(self, rows: Tensor) -> list[Tensor]:
         """Returns each parameter as a view of a row, or of rows, whose dimensions come first."""
-        before = rows.shape[:-1]
-        return [
-            rows[..., start:stop].view((*before, *shape))
-            for (start, stop), shape in zip(self._places, self._shapes, strict=True)
-        ]
+        return [self.view(rows, number) for number in range(len(self.shapes))]
+
+    def view(self, rows: Tensor, number: int) -> Tensor:
+        """Returns the parameter of this number as such a view."""
+        start, stop = self._places[number]
+        return rows[..., start:stop].view((*rows.shape[:-1], *self.shapes[number]))
+
+    def runs(self, numbers: Iterable[int]) -> list[slice]:
+        """Returns where these parameters lie in a row, in as few pieces as possible."""
+        found: list[slice] = []
+        for start, stop in sorted(self._places[number] for number in numbers):
+            joins = bool(found) and found[-1].stop == start
+            found.append(slice(found.pop().start if joins else start, stop))
+        return found
 
     def norm(self, rows: Tensor) -> Tensor:
         """Returns the Euclidean norm of each row: (..., 1)."""

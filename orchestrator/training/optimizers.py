@@ -118,6 +118,14 @@ def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
 
 
+def numbers_by_default(name: str) -> dict[str, float]:
+    """Returns the metaparameters that are numbers and may be left out, with their defaults."""
+    if is_built_in(name):
+        return dict(OPTIMIZERS[plain(name)].defaults)
+    found = _from_library(name).settings
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
 def rates_of(kind: BuiltIn, params: Mapping[str, Value]) -> dict[str, Any]:
     """Returns the arguments of `LayerWise`; nothing without layer-wise rates."""
     values = {**kind.rates, **kind.defaults, **params}

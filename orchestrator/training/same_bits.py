@@ -55,16 +55,41 @@ def ask_for_same_bits() -> None:
     os.environ.setdefault("MKL_CBWR", "AUTO")
 
 
-def products_have_same_bits(device: torch.device) -> bool:
+FEW_PRODUCTS = 16**3
+"""Up to this many products of two numbers, torch multiplies a batch of matrices in bfloat16 by
+another kernel than above."""
+
+
+def orthogonalised(matrices: Tensor) -> Tensor:
+    """Orthogonalises each of the matrices (..., rows, columns) in bfloat16, as Muon does. The bits
+    do not depend on the number of matrices."""
+    # Its import takes one to two seconds.
+    from pytorch_optimizer.optimizer.utils.matrix import zero_power_via_newton_schulz_5
+
+    many = matrices.flatten(0, -3)
+    least = FEW_PRODUCTS // min(many.shape[1:]) ** 3 + 1
+    filled = functional.pad(many, (0, 0, 0, 0, 0, max(0, least - len(many))))
+    found: Tensor = zero_power_via_newton_schulz_5(filled)
+    return found[: len(many)].reshape(matrices.shape)
+
+
+def products_have_same_bits(device: torch.device, *, orthogonal: bool = False) -> bool:
     """Tells whether this process computes products of equal matrices with equal bits, at every
-    position in a batch of matrices, and in batches of two and of more matrices."""
+    position in a batch of matrices, and in batches of two and of more matrices; with `orthogonal`,
+    whether it also orthogonalises them so."""
     for rows, inner, columns in product((1, 2, 7, 33), (10, 23, 64), (10, 11, 70)):
         # These numbers have many digits. They need no generator, whose random numbers a trial might
         # use.
         left = torch.linspace(0.1, 1.3, rows * inner, device=device).view(1, rows, inner).sqrt()
         right = torch.linspace(-1, 1, inner * columns, device=device).view(1, inner, columns).exp()
-        many = torch.bmm(left.expand(5, -1, -1).contiguous(), right.expand(5, -1, -1).contiguous())
-        two = torch.bmm(left.expand(2, -1, -1).contiguous(), right.expand(2, -1, -1).contiguous())
+        many, two = (
+            torch.bmm(
+                left.expand(count, -1, -1).contiguous(), right.expand(count, -1, -1).contiguous()
+            )
+            for count in (5, 2)
+        )
+        if orthogonal:
+            many, two = orthogonalised(many), orthogonalised(two)
         if not all(torch.equal(each, many[0]) for each in [*many, *two]):
             return False
     return True

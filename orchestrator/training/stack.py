@@ -25,7 +25,7 @@ from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Sums, Values
 from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
 from orchestrator.training.modifiers import Function, Stream
-from orchestrator.training.rules import Numbers, clip, make_rule
+from orchestrator.training.rules import Numbers, clip, is_muon, make_rule
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Computation, StackedModel
 from orchestrator.training.stacked_trial import (
@@ -86,7 +86,8 @@ class Stack(Engine):
         self.model = StackedModel(self._computation(first, settings), width)
         self._layout = self.model.layout
         weights = self.model.weights
-        self._rule = make_rule(self._study.optimizer, settings.optimizer, self._layout)
+        hidden = self._hidden(first, settings) if is_muon(self._study.optimizer) else ()
+        self._rule = make_rule(self._study.optimizer, settings.optimizer, self._layout, hidden)
         self._state = {name: torch.zeros_like(weights) for name in self._rule.state}
         self._gradient = torch.zeros_like(weights)
         self._gradient_views = self._layout.views(self._gradient)
@@ -112,7 +113,7 @@ class Stack(Engine):
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
-        stacked = make_stacked(trial, settings, model, self._split.size)
+        stacked = self._stacked(trial, settings, model)
         if self._initial is not None:
             named = dict(model.named_parameters())
             self._initial[slot] = self._layout.row([named[name] for name in self.model.names])
@@ -282,18 +283,23 @@ class Stack(Engine):
         of a `Trainer` with one rank, so that a stack and a `Trainer` can both resume from it."""
         stacked, module = self.at(slot), self.model.module
         self.model.take(slot, module)
-        rows = {name: self._layout.views(rows[slot]) for name, rows in self._state.items()}
         numbers = {name: number for number, name in enumerate(stacked.order)}
         moments: dict[int, dict[str, Tensor]] = {}
         for number, name in enumerate(self.model.names):
-            tensors = {moment: views[number].clone() for moment, views in rows.items()}
-            if self._rule.counts_steps:
+            tensors = {
+                moment: self._layout.view(self._state[rows][slot], number).clone()
+                for rows, moment in self._rule.tensors(number).items()
+            }
+            if self._rule.counts_steps == "in state":
                 tensors["step"] = torch.tensor(float(stacked.step))
             if tensors:
                 moments[numbers[name]] = tensors
         groups = stacked.groups
         if stacked.factor is not None and stacked.step:
-            groups = [{**group, "lr": stacked.rate(stacked.step - 1)} for group in groups]
+            factor = stacked.factor(stacked.step - 1)
+            groups = [{**group, "lr": group["lr"] * factor} for group in groups]
+        if self._rule.counts_steps == "in groups" and stacked.step:
+            groups = [{**group, "step": stacked.step} for group in groups]
         dropout_seed = derive_seed(stacked.trial.seed, "dropout", 0)
         rank_state = {
             "stream": Stream(dropout_seed, self.ranks.device).states,
@@ -334,6 +340,21 @@ class Stack(Engine):
             norm.defer(ghosts(trial.study.batch_size, norm.ghost_size))
         return model
 
+    def _stacked(self, trial: Trial, settings: Sorted, model: torch.nn.Module) -> StackedTrial:
+        loss: Function = self._workload.loss
+        loss = partial(loss, **settings.loss)
+
+        @torch.enable_grad()
+        def losses() -> Tensor:
+            return losses_of_first(loss, model, self._split, self._cast)[0]
+
+        return make_stacked(trial, settings, model, self._split.size, losses)
+
+    def _hidden(self, first: Trial, settings: Sorted) -> list[int]:
+        """Returns the numbers of the parameters that Muon orthogonalises."""
+        stacked = self._stacked(first, settings, self._fresh_model(first, settings))
+        return [n for n, name in enumerate(self.model.names) if name in stacked.hidden]
+
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
@@ -348,13 +369,11 @@ class Stack(Engine):
 
     def _load(self, slot: int, stacked: StackedTrial, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]
-        for moment, rows in self._state.items():
-            parts = [
-                moments.get(stacked.order.index(name), {}).get(moment) for name in self.model.names
-            ]
-            for view, part in zip(self._layout.views(rows[slot]), parts, strict=True):
-                if part is not None:
-                    view.copy_(part)
+        for number, name in enumerate(self.model.names):
+            parts = moments.get(stacked.order.index(name), {})
+            for rows, moment in self._rule.tensors(number).items():
+                if (part := parts.get(moment)) is not None:
+                    self._layout.view(self._state[rows][slot], number).copy_(part)
         stacked.step, stacked.seconds = state["step"], state["seconds"]
         stacked.evaluation_seconds = state["evaluation_seconds"]
         stacked.since, stacked.gradient_norm = state["since"], state["gradient_norm"]

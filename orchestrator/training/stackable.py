@@ -19,8 +19,8 @@ from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.modifiers import NOISES
-from orchestrator.training.optimizers import is_built_in
 from orchestrator.training.ranks import Ranks
+from orchestrator.training.rules import is_muon, why_no_rule
 from orchestrator.training.same_bits import products_have_same_bits
 from orchestrator.training.settings import sort
 from orchestrator.training.stack import Stack
@@ -69,7 +69,7 @@ def why_not(
     If they can't be trained alone, this raises the error that `rehearse` would raise."""
     if (reason := _without_trying(trial, workload, splits["train"])) is not None:
         return reason
-    if not products_have_same_bits(device):
+    if not products_have_same_bits(device, orthogonal=is_muon(trial.study.optimizer)):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
     if workload.groups(fresh_model(workload, trial.seed, device)):
         return f"{type(workload).__name__} treats groups of parameters differently"
@@ -105,6 +105,8 @@ def why_not_here(
     small = {name: first(split, POOL) for name, split in splits.items() if name != "train"}
     prepared = workload, {**small, "train": splits["train"]}
     plain, ranks = _plain(trial, workload, trial.study.batch_size), Ranks(device=device)
+    if is_muon(trial.study.optimizer):
+        plain = replace(plain, study=replace(plain.study, optimizer="muon"))
     trials = [replace(plain, index=slot, seed=plain.seed + slot) for slot in range(width)]
     *_, among = _trained(Stack(plain, ranks, width, prepared=prepared), trials)
     (lone,) = _trained(Stack(plain, ranks, width, prepared=prepared), trials[-1:])
@@ -115,10 +117,12 @@ def why_not_here(
 
 
 def _without_trying(trial: Trial, workload: Workload, train: Split) -> str | None:
-    study, modifiers = trial.study, sort(trial.params, workload).modifiers
+    study, settings = trial.study, sort(trial.params, workload)
+    if (reason := why_no_rule(study.optimizer, settings.optimizer)) is not None:
+        return reason
+    modifiers = settings.modifiers
     reasons = {
         "its batch size grows along the training": study.grows,
-        f"optimizer {study.optimizer!r} comes from a library": not is_built_in(study.optimizer),
         "'precision' is bfloat16": modifiers.precision == "bfloat16",
         "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
         "'compile' is true": modifiers.compile,
@@ -137,7 +141,8 @@ def _without_trying(trial: Trial, workload: Workload, train: Split) -> str | Non
 
 def _plain(trial: Trial, workload: Workload, size: int) -> Trial:
     """Returns a trial with the same model, loss and data, and with the simplest optimizer, which
-    does not amplify rounding. The update rules of optimizers do not depend on the model."""
+    does not amplify rounding. The update rules of optimizers do not depend on the model, except for
+    Muon's products of matrices."""
     needed = {*metaparameters_of(workload), "precision", "dropout"}
     params = {name: value for name, value in trial.params.items() if name in needed}
     alone = trial.study.with_batches_of(size)
@@ -213,9 +218,9 @@ def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
-    study, params = trial.study.with_batches_of(examples), {**trial.params, "compile": False}
-    small = replace(trial, study=study, params=params)
-    trainer = Trainer(small, workload, splits["train"], ranks)
+    # What an optimizer computes does not grow with the batch.
+    plain = _plain(trial, workload, examples)
+    trainer = Trainer(plain, workload, splits["train"], ranks)
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
         if weights > largest:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from orchestrator.records import Choice, Range, Trial, Value
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batches import BatchOrder
-from orchestrator.training.optimizers import OPTIMIZERS, make_optimizer, plain
+from orchestrator.training.groups import Losses
+from orchestrator.training.optimizers import make_optimizer, numbers_by_default
 from orchestrator.training.rules import Numbers, Rule, numbers_of
 from orchestrator.training.settings import Sorted
 
@@ -34,6 +35,8 @@ class StackedTrial:
     """Parameter groups of torch's optimizer."""
     order: list[str]
     """Names of the parameters in the order in which torch's optimizer numbers them."""
+    hidden: frozenset[str]
+    """Names of the parameters that Muon orthogonalises."""
     step: int = 0
     """Number of steps that were trained."""
     seconds: float = 0.0
@@ -48,10 +51,9 @@ class StackedTrial:
     averaged: int = 0
     """Number of steps in the average of the weights."""
 
-    def rate(self, step: int) -> float:
-        """Returns the learning rate of the update that follows `step` updates."""
-        base = self.params["learning_rate"]
-        return base if self.factor is None else base * self.factor(step)
+    def factor_at(self, step: int) -> float:
+        """Returns the factor on the learning rates of the update that follows `step` updates."""
+        return 1.0 if self.factor is None else self.factor(step)
 
     @property
     def averaged_share(self) -> float:
@@ -63,22 +65,28 @@ class StackedTrial:
 
 
 def make_stacked(
-    trial: Trial, settings: Sorted, model: nn.Module, size: int | None
+    trial: Trial, settings: Sorted, model: nn.Module, size: int | None, losses: Losses
 ) -> StackedTrial:
     """Returns `trial` before its first step in a stack. `model` is the model of a trial that
-    trains alone, and `size` the number of training examples."""
+    trains alone, with the `losses` of an example, and `size` the number of training examples."""
     study = trial.study
-    optimizer = make_optimizer(study.optimizer, model, settings.optimizer)
+    optimizer = make_optimizer(study.optimizer, model, settings.optimizer, losses=losses)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     given = {name: float(v) for name, v in settings.optimizer.items() if is_number(v)}
     return StackedTrial(
         trial=trial,
         settings=settings,
-        params={**OPTIMIZERS[plain(study.optimizer)].defaults, **given},
+        params={**numbers_by_default(study.optimizer), **given},
         factor=schedule_of(study, settings.schedule, size),
         batches=BatchOrder(size=size, stage=study.batches.stage(study.start_step), seed=trial.seed),
         groups=optimizer.state_dict()["param_groups"],
         order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
+        hidden=frozenset(
+            names[id(p)]
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if group.get("use_muon")
+        ),
     )
 
 
@@ -121,7 +129,7 @@ class SlotNumbers:
         """Metaparameters of the loss, each a tensor [slots]."""
         self.modifiers = numbers_of([_of_modifiers(stacked) for stacked in self._in_slots], like)
         """`gradient_clip`, and each step's `share` in averages of weights: tensors [slots, 1]."""
-        self._names = [*rule.moving(first.params, first.params["learning_rate"], 1)]
+        self._names = [*rule.moving(first.params, 1.0, 1)]
         self._steady = self._steady_numbers()
 
     def of_steps(self, count: int) -> Callable[[int], Numbers]:
@@ -136,8 +144,7 @@ class SlotNumbers:
         """Returns the numbers that are the same in every step; None if a slot has a schedule or the
         rule depends on the number of steps."""
         first, second = (
-            [self._rule.moving(t.params, t.params["learning_rate"], step) for t in self._in_slots]
-            for step in (1, 2)
+            [self._rule.moving(t.params, 1.0, step) for t in self._in_slots] for step in (1, 2)
         )
         if first != second or any(stacked.factor is not None for stacked in self._in_slots):
             return None
@@ -146,8 +153,8 @@ class SlotNumbers:
 
 def moving_of(rule: Rule, stacked: StackedTrial, steps: range) -> list[Tensor]:
     """Returns the numbers of the rule that change from step to step as a table (steps, names)."""
-    rates = np.array([stacked.rate(step) for step in steps])
-    moving = rule.moving(stacked.params, rates, np.arange(steps.start, steps.stop) + 1)
+    factors = np.array([stacked.factor_at(step) for step in steps])
+    moving = rule.moving(stacked.params, factors, np.arange(steps.start, steps.stop) + 1)
     return [torch.from_numpy(np.stack([*moving.values()], axis=1))]
 
 
