@@ -11,11 +11,21 @@ from torch import Tensor, nn
 
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.training.layout import Layout
-from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, make_optimizer
-from orchestrator.training.rules import clip, make_rule, numbers_of
+from orchestrator.training.optimizers import (
+    OPTIMIZERS,
+    accepted_by,
+    make_optimizer,
+    numbers_by_default,
+)
+from orchestrator.training.rules import MUON, clip, make_rule, numbers_of
+from orchestrator.training.same_bits import orthogonalised
+from orchestrator.workloads import Group
 
-SHAPES = [(3,), (5, 4), (2, 3, 2), (), (7,), (1, 1)]
+SHAPES = [(3,), (5, 4), (20, 17), (17, 3, 7), (20, 17), (), (7,), (1, 1)]
+HIDDEN = (2, 3, 4)
+"""Matrices that Muon orthogonalises; with fewer numbers, those of one matrix round differently."""
 STEPS = 50
+STACKED = [*OPTIMIZERS, "muon"]
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "learning_rate": st.floats(1e-4, 0.1) | st.just(0.0),
@@ -29,6 +39,11 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "layerwise_trust": st.floats(1e-3, 1),
     "layerwise_bound": st.floats(1e-2, 10),
     "gradient_clip": st.floats(0.1, 20),
+    "adamw_lr": st.floats(1e-4, 0.1) | st.just(0.0),
+    "adamw_beta1": st.floats(0, 0.99),
+    "adamw_beta2": st.floats(0.5, 0.9999),
+    "adamw_eps": st.floats(1e-8, 1e-2),
+    "adamw_wd": st.floats(0, 0.5),
 }
 
 Params = dict[str, Any]
@@ -37,9 +52,10 @@ Params = dict[str, Any]
 @st.composite
 def studies(draw: st.DrawFn) -> tuple[str, list[Params]]:
     """Draws an optimizer and the metaparameters of a few slots, which have the same names."""
-    optimizer = draw(st.sampled_from(sorted(OPTIMIZERS)))
+    optimizer = draw(st.sampled_from(sorted(STACKED)))
     required, optional = accepted_by(optimizer)
-    names = [*required, *draw(st.sets(st.sampled_from(optional)))]
+    optional = MUON if optimizer == "muon" else optional
+    names = ["learning_rate", *required, *draw(st.sets(st.sampled_from(optional)))]
     names += draw(st.sampled_from([[], ["gradient_clip"]]))
     shared: Params = {}
     if any(name.startswith("layerwise") for name in names):
@@ -69,7 +85,8 @@ FACTOR = make_schedule(SCHEDULE, horizon=STEPS, steps_per_epoch=None)
 def by_torch(optimizer: str, params: Params, slot: int) -> list[Tensor]:
     model = nn.ParameterList([nn.Parameter(weight) for weight in first_weights(slot)])
     own = {name: value for name, value in params.items() if name != "gradient_clip"}
-    made = make_optimizer(optimizer, model, own)
+    hidden = Group(parameters=[str(number) for number in HIDDEN], hidden=True)
+    made = make_optimizer(optimizer, model, own, [hidden], model[0].sum)
     rates = [group["lr"] for group in made.param_groups]
     for step, of_step in enumerate(gradients()):
         for group, rate in zip(made.param_groups, rates, strict=True):
@@ -85,8 +102,8 @@ def by_torch(optimizer: str, params: Params, slot: int) -> list[Tensor]:
 def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.float64) -> Tensor:
     layout = Layout(SHAPES)
     weights = torch.stack([layout.row(first_weights(slot)) for slot in range(len(slots))]).to(dtype)
-    rule = make_rule(optimizer, slots[0], layout)
-    slots = [{**OPTIMIZERS[optimizer].defaults, **params} for params in slots]
+    rule = make_rule(optimizer, slots[0], layout, HIDDEN)
+    slots = [{**numbers_by_default(optimizer), **params} for params in slots]
     for params in slots:
         params.pop("layerwise_ratio", None)
     state = {name: torch.zeros_like(weights) for name in rule.state}
@@ -97,8 +114,7 @@ def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.flo
         if "gradient_clip" in slots[0]:
             longest = [{"longest": params["gradient_clip"]} for params in slots]
             clip(gradient, numbers_of(longest, weights)["longest"], layout)
-        rates = [params["learning_rate"] * FACTOR(step) for params in slots]
-        moving = [rule.moving(*pair, step + 1) for pair in zip(slots, rates, strict=True)]
+        moving = [rule.moving(params, FACTOR(step), step + 1) for params in slots]
         rule.update(weights, gradient, state, {**constants, **numbers_of(moving, weights)})
     return weights
 
@@ -115,12 +131,11 @@ def test_each_slot_is_trained_as_torch_trains_it_alone(study: tuple[str, list[Pa
             torch.testing.assert_close(part[slot], expected, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", STACKED)
 def test_bits_of_a_slot_depend_on_nothing_else(optimizer: str) -> None:
     required, _ = accepted_by(optimizer)
-    slots = [
-        {name: {"learning_rate": 0.01 * (slot + 1)}.get(name, 0.9) for name in required}
-        for slot in range(5)
+    slots: list[Params] = [
+        {**dict.fromkeys(required, 0.9), "learning_rate": 0.01 * (slot + 1)} for slot in range(5)
     ]
     five = by_rules(optimizer, slots, torch.float32)
     assert torch.equal(by_rules(optimizer, slots[:2], torch.float32), five[:2])
@@ -131,12 +146,25 @@ def test_bits_of_a_slot_depend_on_nothing_else(optimizer: str) -> None:
     assert torch.equal(diverged[others], five[others])
 
 
+@pytest.mark.parametrize("shape", [(1, 9), (3, 3), (5, 4), (7, 9), (12, 12), (64, 33)])
+def test_a_matrix_is_orthogonalised_alike_among_few_and_many(shape: tuple[int, int]) -> None:
+    matrices = torch.randn(64, *shape, generator=torch.Generator().manual_seed(0))
+    many = orthogonalised(matrices)
+    for count in (1, 2, 7, 33):
+        assert torch.equal(orthogonalised(matrices[:count]), many[:count])
+    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
+    torch.testing.assert_close(many.float(), left @ right, rtol=0, atol=0.35)
+
+
 def test_numbers_of_a_step_do_not_depend_on_the_steps_made_with_it() -> None:
-    rule = make_rule("adam", {"learning_rate": 0.1}, Layout(SHAPES))
-    params, steps = {"beta1": 0.87, "beta2": 0.9973, "epsilon": 1e-8}, np.arange(1, 4097)
-    rates = np.full(len(steps), 0.1)
-    whole = rule.moving(params, rates, steps)
+    rule = make_rule("adam", {}, Layout(SHAPES))
+    params, steps = (
+        {"learning_rate": 0.1, "beta1": 0.87, "beta2": 0.9973, "epsilon": 1e-8},
+        np.arange(1, 4097),
+    )
+    factors = np.full(len(steps), 0.9)
+    whole = rule.moving(params, factors, steps)
     for first, last in ((0, 1), (5, 6), (7, 24), (1001, 4096), (4095, 4096)):
-        part = rule.moving(params, rates[first:last], steps[first:last])
+        part = rule.moving(params, factors[first:last], steps[first:last])
         for name, values in part.items():
             assert values.tolist() == whole[name][first:last].tolist(), (name, first)

@@ -22,6 +22,7 @@ from orchestrator.training.stacked_model import Computation
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 
+STACKED = [*OPTIMIZERS, "muon"]
 EXTRAS = Extras(train_examples=20, gradient_norm=True, distance=True)
 GRID = EvaluationGrid(spacing=0, min_gap=4)
 
@@ -49,6 +50,7 @@ OWN: dict[str, dict[str, Any]] = {
     "adamw": {"learning_rate": 1e-3, "epsilon": 1e-4, "beta1": 0.8},
     "lars": {"learning_rate": 1.0, "trust": 0.01},
     "lamb": {"learning_rate": 0.01, "epsilon": 1e-4},
+    "muon": {"learning_rate": 0.02, "momentum": 0.9, "adamw_lr": 0.01, "adamw_wd": 0.1},
 }
 
 
@@ -74,7 +76,7 @@ def check_against_alone(trial: Trial, data_dir: Path | None = None, **changes: A
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", STACKED)
 def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
     trial = make_trial(
         models.name(models.MLP),
@@ -199,7 +201,7 @@ LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
 def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
     """Draws trials of one study with any of its metaparameters, a width, and an order."""
     network = draw(st.sampled_from(["mlp", "augmented", "nested", "quadratic", "ghosts"]))
-    optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(OPTIMIZERS)
+    optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(STACKED)
     optimizer = draw(st.sampled_from(optimizers))
     optional = {
         name: value
@@ -275,7 +277,7 @@ def test_impossible_settings_are_refused_as_alone(params: dict[str, Any], values
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", STACKED)
 def test_a_trial_moves_between_engines(optimizer: str) -> None:
     """A trial moves from a trainer to a stack, from stack to stack, and back. In float64 the
     results agree up to rounding, and from one stack to another bit by bit."""

@@ -12,6 +12,7 @@ from conftest import make_trial
 from torch import Tensor, nn
 
 from orchestrator.records import Range, Trial
+from orchestrator.training.rules import MUON
 from orchestrator.training.stackable import why_not
 from orchestrator.workloads import Batch, Split, Tensors, prepare
 
@@ -93,7 +94,8 @@ def test_what_can_be_stacked(workload: type) -> None:
 
 
 REFUSED: dict[str, tuple[Trial, str]] = {
-    "optimizer": (make_trial(optimizer="muon"), "'muon' comes from a library"),
+    "optimizer": (make_trial(optimizer="soap"), "'soap' comes from a library"),
+    "muon": (make_trial(optimizer="muon", params={"ns_steps": 3}), "Muon without 'ns_steps'"),
     "dropout": (of(models.MLP, dropout=0.3), "'dropout' draws random numbers"),
     "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
     "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
@@ -112,6 +114,11 @@ REFUSED: dict[str, tuple[Trial, str]] = {
 @pytest.mark.parametrize(("trial", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_can_not(trial: Trial, words: str) -> None:
     assert words in (reason(trial) or "")
+
+
+def test_muon_is_stacked_with_any_of_its_numbers() -> None:
+    numbers = dict.fromkeys(MUON, 0.1)
+    assert reason(make_trial(models.name(models.MLP), optimizer="Muon", params=numbers)) is None
 
 
 def test_what_all_slots_have_in_common_is_no_tensor() -> None:
