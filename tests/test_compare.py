@@ -20,6 +20,7 @@ from orchestrator.analysis.two_runs import agreement_of, have_same_measurements,
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, RunFiles, frontier_of, median_interval
+from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import WinnerRepeats
 
 pytestmark = pytest.mark.dear
@@ -205,6 +206,18 @@ def test_what_may_explain_a_difference_is_named_with_both_values(
         ("search.trials of 4 studies", 8, 9),
         ("packages.torch", version("torch"), "9.9"),
     ]
+
+
+def test_gpus_are_named_beside_the_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orchestrator.results.provenance.DRIVER", tmp_path)
+    assert "gpus" not in provenance()
+    for number, model in enumerate(["L4", "H100 80GB", "L4"]):
+        text = f"Model: \t\t NVIDIA {model}\nIRQ:   \t\t 16\n"
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "information").write_text(text)
+    assert provenance()["gpus"] == "1 x NVIDIA H100 80GB, 2 x NVIDIA L4"
 
 
 def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_path: Path) -> None:

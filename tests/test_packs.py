@@ -4,7 +4,9 @@ recorded."""
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import models
 import pytest
@@ -22,6 +24,7 @@ from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
 from orchestrator.results import RunFiles
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
+from orchestrator.training.memory import keep_to_share
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import FAST_BYTES
 from orchestrator.workloads import load_workload
@@ -132,7 +135,19 @@ def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
     assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
 
 
-def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tried", [True, False])
+def test_where_memory_runs_out_fewer_train_together(
+    tried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it runs out as a stack is tried on a device that the plan could not try."""
+    if not tried:
+        monkeypatch.setattr("orchestrator.training.pack.TRIED", ())
+        monkeypatch.setattr("orchestrator.training.pack._reasons", {})
+        answers = iter([torch.OutOfMemoryError, True, True])
+        monkeypatch.setattr(
+            "orchestrator.training.stackable.products_have_same_bits",
+            Mock(side_effect=answers),
+        )
     trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
     original = Stack._take_step
 
@@ -149,6 +164,20 @@ def test_where_memory_runs_out_fewer_train_together(monkeypatch: pytest.MonkeyPa
     assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
+
+
+@pytest.mark.parametrize(("share", "gib"), [(0.125, 8.75), (0.5, 38.75), (0.02, 0.8)])
+def test_a_process_keeps_to_its_share_of_a_gpu(
+    share: float, gib: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA itself takes a part of each share."""
+    card, taken = SimpleNamespace(total_memory=80 * 2**30), list[float]()
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    monkeypatch.setattr(
+        torch.cuda, "set_per_process_memory_fraction", lambda part, device: taken.append(part)
+    )
+    keep_to_share(share, torch.device("cuda", 0))
+    assert taken == [pytest.approx(gib / 80)]
 
 
 @pytest.mark.parametrize("fault", ["none", "slots", "rounding"])

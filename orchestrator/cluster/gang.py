@@ -40,6 +40,7 @@ from orchestrator.training import (
     open_ranks,
     train_pack,
 )
+from orchestrator.training.memory import keep_to_share
 
 PROGRESS_SECONDS = 1.0
 """Seconds that a trial trains before it returns to Tune, whose controller can then stop it."""
@@ -303,4 +304,7 @@ def _device(settings: GangSettings) -> torch.device:
             f"use it. Install a torch that is built for CUDA and a driver that is new enough for "
             f"it, or write resources.gpus_per_device: 0 to train on CPUs."
         )
-    return torch.device("cuda", 0)
+    device = torch.device("cuda", 0)
+    if (share := settings.resources.gpus_per_device or 1) < 1:
+        keep_to_share(share, device)
+    return device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -12,6 +13,7 @@ from typing import Any
 
 from orchestrator.files.cores import cores
 
+DRIVER = Path("/proc/driver/nvidia/gpus")
 PACKAGES = ("ray", "torch", "numpy", "scipy", "pyarrow", "optuna", "scikit-learn")
 
 
@@ -25,6 +27,7 @@ def provenance() -> dict[str, Any]:
         "platform": platform.platform(),
         "processor": _processor(),
         "cpus": cores(),
+        **({"gpus": found} if (found := _gpus()) else {}),
     }
 
 
@@ -59,3 +62,11 @@ def _processor() -> str:
         return platform.processor()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+def _gpus() -> str:
+    """The models of this machine's GPUs, as NVIDIA's driver states them on Linux."""
+    texts = [file.read_text() for file in DRIVER.glob("*/information")]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("Model:")]
+    models = Counter(line.partition(":")[2].strip() for line in lines)
+    return ", ".join(f"{count} x {model}" for model, count in sorted(models.items()))

@@ -8,8 +8,8 @@ trials in other slots or on trials that were in the slot before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -23,7 +23,7 @@ from orchestrator.records.lr_schedules import cooled
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
 from orchestrator.training.evaluation import Sums, Values
-from orchestrator.training.memory import OutOfMemory, forget_peak, out_of_memory
+from orchestrator.training.memory import forget_peak, memory_told
 from orchestrator.training.modifiers import Function, Stream
 from orchestrator.training.rules import Numbers, clip, is_muon, make_rule
 from orchestrator.training.settings import Sorted, sort
@@ -53,21 +53,10 @@ _COMPUTATIONS: dict[Any, Computation] = {}
 """Workload, and what else decides what a stack computes -> that, the latest last."""
 
 
-@contextmanager
-def _memory_told() -> Iterator[None]:
-    """Turns errors that mean that memory ran out into `OutOfMemory`."""
-    try:
-        yield
-    except RuntimeError as error:
-        if out_of_memory(error):
-            raise OutOfMemory(str(error)) from None
-        raise
-
-
 class Stack(Engine):
     """The slots of a stack, with their weights, optimizer states and trials."""
 
-    @_memory_told()
+    @memory_told()
     def _begin(self, first: Trial) -> None:
         """The stack takes trials of the study of `first` that are of its kind: metaparameters have
         the same names, and values that are not numbers are equal."""
@@ -102,7 +91,7 @@ class Stack(Engine):
         self._at_once = max(1, INDICES_AT_ONCE // size)
         self._make_ahead()
 
-    @_memory_told()
+    @memory_told()
     @torch.no_grad()
     def put(self, slot: int, trial: Trial, state: Mapping[str, Any] | None = None) -> None:
         """Puts `trial` into a free slot, at its beginning or at `state`. The state may come from a
@@ -142,7 +131,7 @@ class Stack(Engine):
         self.model.weights[slot] = 0
         self._forget_numbers()
 
-    @_memory_told()
+    @memory_told()
     @torch.no_grad()
     def narrow(self) -> list[int] | None:
         """The bits do not depend on the number of slots, except with convolutions, or on a GPU.
@@ -180,7 +169,7 @@ class Stack(Engine):
         assert stacked is not None, f"slot {slot} is empty"
         return stacked
 
-    @_memory_told()
+    @memory_told()
     @torch.no_grad()
     def advance(self, steps: int) -> None:
         occupied = [self.at(slot) for slot in self.occupied]
@@ -228,7 +217,7 @@ class Stack(Engine):
             found.append(metrics)
         return found
 
-    @_memory_told()
+    @memory_told()
     def evaluated(self, slots: Sequence[int], *, test: bool) -> list[Values]:
         """Evaluates these slots. The bits do not depend on the other slots that are measured."""
         numbers = torch.tensor(slots, dtype=torch.int64, device=self.ranks.device)

@@ -18,6 +18,7 @@ from torch import Tensor
 from orchestrator.records import BadInput, Choice, Extras, Range, Trial
 from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
+from orchestrator.training.memory import OutOfMemory, memory_told
 from orchestrator.training.modifiers import NOISES
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import is_muon, why_no_rule
@@ -83,7 +84,7 @@ def why_not(
             # `vmap` warns if it can compute an operation only slot by slot.
             warnings.simplefilter("error", UserWarning)
             stacked = _trained(Stack(plain, ranks, len(pair), prepared=prepared), pair)
-    except BadInput:
+    except (BadInput, OutOfMemory):
         raise
     except Exception as error:
         # `vmap` and tapes raise errors of many types for operations that they do not support.
@@ -95,6 +96,7 @@ def why_not(
     return None
 
 
+@memory_told()
 def why_not_here(
     trial: Trial, width: int, workload: Workload, splits: Mapping[str, Split], device: torch.device
 ) -> str | None:
