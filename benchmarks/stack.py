@@ -1,11 +1,12 @@
 """How many trials an hour a stack trains, beside the same trials one after another.
 
-digits/mlp with momentum at batch sizes 1, 8 and 32, on one thread: whole trainings of a thousand
-steps with their evaluations, as a sweep has them, at widths 4, 16 and 64. Each slot gets a second
-trial when its first ends. Alone: `orchestrator.training.train`. Learning rates are such that none
-diverges, so all trials take as long. The sides take turns; figures are medians over rounds, and
-ratios are medians over rounds of the ratio within a round. `set-up` is the time until a new stack
-has taken its first step and its first measurement; that is once per study, and not in the others.
+digits/mlp with momentum at batch sizes 1, 8 and 32, and with Muon at 32, on one thread: whole
+trainings of a thousand steps with their evaluations, as a sweep has them, at widths 4, 16 and 64.
+Each slot gets a second trial when its first ends. Alone: `orchestrator.training.train`. Learning
+rates are such that none diverges, so all trials take as long. The sides take turns; figures are
+medians over rounds, and ratios are medians over rounds of the ratio within a round. `set-up` is the
+time until a new stack has taken its first step and its first measurement; that is once per study,
+and not in the others.
 
 Then every workload that there is, on small copies of its data, at batch sizes from 1 to 256: the
 time of a trial where `resources.stack: auto` has chosen how many train together, beside alone.
@@ -95,13 +96,17 @@ SMOKE = Sizes(
 
 
 def study_of(
-    batch_size: int, steps: int, workload: str = WORKLOAD, data: Path | None = None
+    batch_size: int,
+    steps: int,
+    workload: str = WORKLOAD,
+    data: Path | None = None,
+    recipe: str = "momentum",
 ) -> Study:
     document = {
         "name": "stack",
         "workloads": [workload],
         "goals": ["val/loss < 0"],
-        "recipes": ["momentum"],
+        "recipes": [recipe],
         "batch_sizes": [batch_size],
         "budget": {"steps": steps},
     }
@@ -115,7 +120,11 @@ def trials_of(study: Study, count: int) -> list[Trial]:
             study=study,
             index=index,
             seed=index,
-            params={"learning_rate": 0.001 * 1.02 ** (index % 50), "momentum": 0.9},
+            params={
+                "learning_rate": 0.001 * 1.02 ** (index % 50),
+                "momentum": 0.9,
+                **({"adamw_lr": 0.001} if study.recipe == "muon" else {}),
+            },
         )
         for index in range(count)
     ]
@@ -150,8 +159,8 @@ def train_stacked(
     return (time.perf_counter() - ready) / len(trials), ready - began
 
 
-def compare(batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
-    study = study_of(batch_size, sizes.steps)
+def compare(recipe: str, batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
+    study = study_of(batch_size, sizes.steps, recipe=recipe)
     train_alone(trials_of(study, 1))
     alone: list[float] = []
     stacked: dict[int, list[float]] = {width: [] for width in sizes.widths}
@@ -170,11 +179,12 @@ def compare(batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
         rate = 3600 / statistics.median(each)
         set_up = statistics.median(set_ups[width])
         print(
-            f"{batch_size:>6}{width:>7}{per_hour:>12,.0f}{rate:>12,.0f}{ratio:>8.1f}  "
+            f"{recipe:<9}{batch_size:>6}{width:>7}{per_hour:>12,.0f}{rate:>12,.0f}{ratio:>8.1f}  "
             f"({min(ratios):.1f} to {max(ratios):.1f}){set_up:>9.2f}"
         )
         results.append(
             {
+                "recipe": recipe,
                 "batch_size": batch_size,
                 "width": width,
                 "alone_trials_per_hour": round(per_hour),
@@ -265,13 +275,15 @@ def main() -> int:
     sizes = SMOKE if smoke else FULL
     torch.set_num_threads(1)
     ask_for_same_bits()
-    print(f"{WORKLOAD}, momentum, {sizes.steps} steps, {sizes.rounds} rounds; trials per hour")
-    print(f"{'batch':>6}{'width':>7}{'alone':>12}{'stacked':>12}{'ratio':>8}  (rounds)  set-up, s")
-    results = [result for size in BOUNDS for result in compare(size, sizes)]
+    print(f"{WORKLOAD}, {sizes.steps} steps, {sizes.rounds} rounds; trials per hour")
+    heads = f"{'recipe':<9}{'batch':>6}{'width':>7}{'alone':>12}{'stacked':>12}{'ratio':>8}"
+    print(f"{heads}  (rounds)  set-up, s")
+    results = [result for size in BOUNDS for result in compare("momentum", size, sizes)]
     best = {
         size: max(result["ratio"] for result in results if result["batch_size"] == size)
         for size in BOUNDS
     }
+    results += compare("muon", max(BOUNDS), sizes)
     print("a step in ms, by trials and slots; last, what it takes to give slots up")
     columns = ("full", "one left", *sizes.narrower[1:], "narrower")
     print(f"{'batch':>6}" + "".join(f"{column:>10}" for column in columns))
