@@ -70,11 +70,12 @@ class TuneExecutor(Executor):
         self.ranks = ranks_at_once(self.resources, cluster)
         self.listeners = [ExportedMetrics(name, self.ranks).hear]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
-        self._most_waiting = 2 if cluster.embedded else max(2, self.ranks // largest)
+        self._places = self.ranks // largest
+        self._is_elastic = not cluster.embedded
         self._gang = gang_with(settings)
         self._experiment = Experiment("sweep", self._gang, storage_path=scratch)
         self._tune = _Loop(self._experiment, _Callback(self._hear, settings.board))
-        self._tune.update_max_pending_trials(self._most_waiting)
+        self._tune.update_max_pending_trials(max(2, self._places))
         self._news: list[News] = []
         self._waiting: set[int] = set()
         """Packs that wait for a gang."""
@@ -84,7 +85,11 @@ class TuneExecutor(Executor):
 
     @property
     def has_room(self) -> bool:
-        return len(self._waiting) < self._most_waiting
+        """Gangs start in all free places at once. One after another, each of which takes seconds,
+        would leave most of a large machine idle. An autoscaler has to see what is wanted, too."""
+        training = len(self._running) - len(self._waiting)
+        free = self._places - (0 if self._is_elastic else training)
+        return len(self._waiting) < max(2, free)
 
     def start(self, pack: Pack) -> None:
         self._waiting.add(pack.serial)

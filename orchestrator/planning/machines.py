@@ -79,8 +79,8 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
     if gpus and not cluster.gpus:
         raise BadInput(
             f"resources.gpus_per_device: {gpus:g} was asked for, but the cluster has no GPU. "
-            f"Leave it out to train on the devices that the cluster has, or write 0 for CPUs. A run "
-            f"that began with it goes on with `orchestrate sweep FILE --out RUN`."
+            f"Leave it out to train on the devices that the cluster has, or write 0 for CPUs. A "
+            f"run that began with it goes on with `orchestrate sweep FILE --out RUN`."
         )
     devices = ranks_at_once(fitted, cluster)
     if not devices:
