@@ -109,7 +109,9 @@ def shares(claim: Claim) -> dict[str, float]:
     planned = numbers_of(asked)
     count = len(planned.names)
     chance = np.random.default_rng(0)
-    errors = chance.multivariate_normal(np.zeros(count), planned.covariance, DRAWS)
+    # numpy's own draws depend on singular vectors, of which processors find different ones.
+    mixing = np.linalg.cholesky(planned.covariance + 1e-12 * np.eye(count))
+    errors = chance.standard_normal((DRAWS, count)) @ mixing.T
     # Errors that are estimated from few points come out smaller or larger than they are.
     degrees = np.minimum(np.broadcast_to(planned.degrees, count), 1e9)
     scales = np.sqrt(chance.chisquare(degrees, (DRAWS, count)) / degrees)
