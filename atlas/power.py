@@ -28,7 +28,7 @@ from orchestrator.planning.sweep_file import load_sweep
 
 FILE = Path(__file__).parent / "power.json"
 
-DRAWS = 1000
+DRAWS = 4000
 
 SEEDS = {
     "digits_mlp": 0.10,
