@@ -170,7 +170,8 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
         "",
         "*Power* is how often the rule would agree if the claim were true by the margin that "
         "matters, and *by chance*, how often it would if the claim were false, at the bound of the "
-        "rule. Both were computed before anything was measured (`python atlas/power.py`).",
+        "rule. Both were computed before anything was measured, and since then with more draws "
+        "(`python atlas/power.py`).",
         "",
         "| claim | from | measured | answer | power | by chance |",
         "|---|---|---|---|---|---|",
