@@ -218,6 +218,8 @@ def test_gpus_are_named_beside_the_processor(
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "information").write_text(text)
     assert provenance()["gpus"] == "1 x NVIDIA H100 80GB, 2 x NVIDIA L4"
+    (tmp_path / "3" / "information").mkdir(parents=True)  # can't be read
+    assert "gpus" not in provenance()
 
 
 def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_path: Path) -> None:

@@ -66,7 +66,9 @@ def _processor() -> str:
 
 def _gpus() -> str:
     """The models of this machine's GPUs, as NVIDIA's driver states them on Linux."""
-    texts = [file.read_text() for file in DRIVER.glob("*/information")]
+    texts = []
+    with suppress(OSError):  # a container may hide them
+        texts = [file.read_text() for file in DRIVER.glob("*/information")]
     lines = [line for text in texts for line in text.splitlines() if line.startswith("Model:")]
     models = Counter(line.partition(":")[2].strip() for line in lines)
     return ", ".join(f"{count} x {model}" for model, count in sorted(models.items()))

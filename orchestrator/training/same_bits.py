@@ -56,8 +56,8 @@ def ask_for_same_bits() -> None:
 
 
 FEW_PRODUCTS = 16**3
-"""Up to this many products of two numbers, torch multiplies a batch of matrices in bfloat16 by
-another kernel than above."""
+"""With fewer products of two numbers than this, the bits of a batch of products in bfloat16 were
+seen to depend on the number of matrices."""
 
 
 def orthogonalised(matrices: Tensor) -> Tensor:
