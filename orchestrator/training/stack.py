@@ -342,7 +342,9 @@ class Stack(Engine):
     def _hidden(self, first: Trial, settings: Sorted) -> list[int]:
         """Returns the numbers of the parameters that Muon orthogonalises."""
         stacked = self._stacked(first, settings, self._fresh_model(first, settings))
-        return [n for n, name in enumerate(self.model.names) if name in stacked.hidden]
+        groups = [group["params"] for group in stacked.groups if group["use_muon"]]
+        hidden = {stacked.order[number] for members in groups for number in members}
+        return [n for n, name in enumerate(self.model.names) if name in hidden]
 
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.

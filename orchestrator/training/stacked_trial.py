@@ -35,8 +35,6 @@ class StackedTrial:
     """Parameter groups of torch's optimizer."""
     order: list[str]
     """Names of the parameters in the order in which torch's optimizer numbers them."""
-    hidden: frozenset[str]
-    """Names of the parameters that Muon orthogonalises."""
     step: int = 0
     """Number of steps that were trained."""
     seconds: float = 0.0
@@ -81,12 +79,6 @@ def make_stacked(
         batches=BatchOrder(size=size, stage=study.batches.stage(study.start_step), seed=trial.seed),
         groups=optimizer.state_dict()["param_groups"],
         order=[names[id(p)] for group in optimizer.param_groups for p in group["params"]],
-        hidden=frozenset(
-            names[id(p)]
-            for group in optimizer.param_groups
-            for p in group["params"]
-            if group.get("use_muon")
-        ),
     )
 
 
