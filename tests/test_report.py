@@ -30,7 +30,7 @@ from orchestrator.report.content import Curve, Listed, Tried
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import settings_of, write_report
 from orchestrator.report.panel import panel_section
-from orchestrator.report.style import Drawing
+from orchestrator.report.style import COLOURS, Drawing, mark
 from orchestrator.report.trials import outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
@@ -183,6 +183,15 @@ def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Pa
     assert "is not shown for cut" in text
     assert "not reached" in text
     assert not re.findall(r'(?:src|href)="(?!data:|#)', text)
+
+
+def test_the_numbers_of_many_curves_are_a_table(tmp_path: Path) -> None:
+    rows = [replace(row, recipe=f"r{n}") for n in range(len(COLOURS) + 1) for row in ROWS]
+    text = without_plotly(page(tmp_path, rows))
+    cells = re.findall(r'<th scope="row" class="(dot.*?)" .*?>(r\d)</th><td>(.*?)</td>', text)
+    assert [name for _, name, _ in cells] == [f"r{n}" for n in range(len(COLOURS) + 1)]
+    assert {dot: at for dot, _, at in cells} == {"dot": "over 32", "dot hollow": "over 32"}
+    assert mark(0)["line"] != mark(len(COLOURS))["line"]
 
 
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:

@@ -50,10 +50,12 @@ from orchestrator.analysis.two_runs import (
 )
 from orchestrator.analysis.words import (
     batch_sizes_of,
+    bend_cells,
     confirmed_in_words,
     cooled_sentences,
     errors_in_words,
     factor_in_words,
+    fifth_more_of,
     frontier_cells,
     growing_sentence,
     headline,

@@ -47,6 +47,29 @@ def _wastes(scaling: Scaling, largest: int) -> str:
     return f"batch size {in_words(fifth)} takes a fifth more examples than the fewest"
 
 
+def bend_cells(scaling: Scaling) -> dict[str, str]:
+    """The numbers of the headline, for a table."""
+    useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
+    still = scaling.verdict == SCALES
+    return {
+        "Recipe": scaling.recipe,
+        "+20 % examples at": fifth_more_of(scaling),
+        "Useful until": "" if useful is None or still else in_words(useful),
+        "B_crit": "" if critical is None else in_words(critical),
+    }
+
+
+def fifth_more_of(scaling: Scaling) -> str:
+    """Which batch size takes a fifth more examples than the fewest; empty if it isn't known."""
+    fifth, bound = scaling.critical_by_examples, scaling.critical_by_examples_is
+    if fifth is None or bound.startswith("below"):
+        return bound
+    if bound != "at most" and scaling.largest is not None and fifth.value >= scaling.largest:
+        low, _ = fifth.ends
+        return f"{_rounded(low)} or more" if low < scaling.largest else f"over {scaling.largest:,}"
+    return in_words(fifth) + " or less" * (bound == "at most")
+
+
 def sentence(scaling: Scaling) -> str:
     """All on one curve: headline, whether steps are medians, what is known of its bend."""
     parts = [headline(scaling)]
@@ -229,11 +252,14 @@ def batch_sizes_of(row: FrontierRow) -> str:
 
 
 def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
-    """A sentence on each recipe whose steps are those of trainings that are cooled down."""
-    cooled = dict.fromkeys((row.recipe, str(row.cooldown)) for row in rows if row.cooldown)
+    """A sentence on the recipes whose steps are those of trainings that are cooled down."""
+    cooled: dict[str, dict[str, None]] = {}
+    for row in rows:
+        if row.cooldown:
+            cooled.setdefault(str(row.cooldown), {})[row.recipe] = None
     return [
-        f"{recipe}: steps of trainings whose learning rate comes down ({how})."
-        for recipe, how in cooled
+        f"{listed([*recipes])}: steps of trainings whose learning rate comes down ({how})."
+        for how, recipes in cooled.items()
     ]
 
 

@@ -13,14 +13,15 @@ from rich.table import Table
 from orchestrator.analysis import (
     Scaling,
     batch_sizes_of,
+    bend_cells,
     cooled_sentences,
     curves_of,
     errors_in_words,
+    fifth_more_of,
     frontier_cells,
     growing_sentence,
     holding_in_words,
     holdings,
-    in_words,
     listed,
     on_medians,
     rule_costs,
@@ -93,23 +94,16 @@ def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[
         {
             "Workload": one.workload,
             "Goal": one.goal,
-            "Recipe": one.recipe,
-            "+20 % examples at": _fifth_more(one),
-            "Useful until": ""
-            if (useful := one.max_useful_batch_size) is None
-            else in_words(useful),
-            "B_crit": "" if (b_crit := one.critical_batch_size) is None else in_words(b_crit),
-            "if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
+            **bend_cells(one),
+            "+20 % examples at": fifth_more_of(one) or one.verdict,
+            "if it must hold": _if_it_holds(held.get(one.names)),
         }
         for one in found
     ]
 
 
-def _fifth_more(scaling: Scaling) -> str:
-    fifth, bound = scaling.critical_by_examples, scaling.critical_by_examples_is
-    if fifth is None or bound.startswith("below"):
-        return scaling.verdict if fifth is None else bound
-    return in_words(fifth) + " or less" * (bound == "at most")
+def _if_it_holds(held: Scaling | None) -> str:
+    return "" if held is None else fifth_more_of(held) or held.verdict
 
 
 def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:

@@ -13,7 +13,9 @@ from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import ENOUGH_STEPS, CurvePoint, beside_minima, trained_points
+from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.words import (
+    bend_cells,
     cooled_sentences,
     growing_sentence,
     headline,
@@ -24,7 +26,6 @@ from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
 from orchestrator.report.style import (
-    COLOURS,
     Drawing,
     guide,
     log2_axis,
@@ -35,16 +36,26 @@ from orchestrator.report.style import (
 )
 from orchestrator.results import FrontierRow
 
-MOST_SENTENCES = 6
-"""The most sentences on the first screen, which has no room for more beside the figure."""
+MOST_SENTENCES = 3
+"""The most recipes of which the first screen has a sentence each; of more, it has a table."""
+
+MOST_ANSWERED = 9
+"""The most recipes on the first screen, which has no room for more beside the figure."""
 
 FIGURE_HEIGHT = 500
-"""Height of the main figure in pixels; each sentence beyond the first three reduces it."""
+"""Height of the main figure in pixels; each recipe beyond the first three reduces it."""
 
-SENTENCE_HEIGHT = 28
+SENTENCE_HEIGHT = 18
 
 PLACES_DRAWN = 41
 """The number of batch sizes at which a fitted curve is drawn."""
+
+HEADS = (
+    "A fifth more examples at",
+    "Less than a tenth fewer steps beyond",
+    "Critical batch size",
+)
+"""What the numbers of `bend_cells` are, for somebody who has read nothing else."""
 
 MOST_APART = 0.1
 """Share of its steps by which a point may be uncertain because of the distance between two
@@ -61,35 +72,58 @@ NO_ADVICE = (
 
 def answer_of(panel: Panel, show: Show) -> str:
     """A workload and goal's first screen: sentences, the main figure, advice and remarks."""
-    lines = sentences(panel)
-    figure = _steps(panel, len(lines), show) if panel.drawn.rows else ""
+    answers = panel.drawn.scalings
+    told = [one for one in answers if len(answers) <= MOST_SENTENCES or one.curves is None]
+    in_table = [one for one in answers if one not in told]
+    lines = len(answers) + len(panel.growing)
+    figure = _steps(panel, min(lines, MOST_ANSWERED), show) if panel.drawn.rows else ""
     advised = _advised(panel)
     look = " advised" * bool(advised)
     return (
-        f"{listed(lines)}{_left_out(panel)}"
+        f"{_table(panel, in_table)}{sentences(panel, told, MOST_ANSWERED)}{_left_out(panel)}"
         f'<div class="first{look}"><div>{figure}</div>{advised}</div>'
         f"{lead(NO_ADVICE) if panel.costs and panel.advice is None else ''}{_notes(panel)}"
     )
 
 
-def listed(lines: Sequence[tuple[str, str]]) -> str:
-    """The sentences as a list; each has a dot in the colour of its curve."""
-    items = "".join(f'<li style="--curve: {c}">{escape(line)}</li>' for c, line in lines)
-    return f'<ul class="says">{items}</ul>'
-
-
-def sentences(panel: Panel, most: int | None = MOST_SENTENCES) -> list[tuple[str, str]]:
-    """(colour, sentence) for each recipe, or for the first recipes where there are too many."""
-    names = panel.drawn.recipes
-    found = [
-        (COLOURS[names.index(scaling.recipe) % len(COLOURS)], headline(scaling))
-        for scaling in panel.drawn.scalings
-    ]
-    found += [("transparent", growing_sentence(row)) for row in panel.growing]
+def sentences(panel: Panel, told: Sequence[Scaling], most: int | None = None) -> str:
+    """A sentence for each of these recipes, and for trainings whose batch size grows."""
+    found = [(_dot(panel, one), headline(one)) for one in told]
+    found += [("", growing_sentence(row)) for row in panel.growing]
+    items = [f"<li{dot}>{escape(line)}</li>" for dot, line in found]
     if most is not None and (more := len(found) - most) > 0:
-        rest = f"{more:,} more recipe{'s' * (more > 1)}: under Numbers."
-        found = [*found[:most], ("transparent", rest)]
-    return found
+        items[most:] = [f"<li>{_more(more)}</li>"]
+    return f'<ul class="says">{"".join(items)}</ul>' if items else ""
+
+
+def _table(panel: Panel, answers: Sequence[Scaling]) -> str:
+    """The numbers of the sentences, of the first recipes where there are too many."""
+    if not answers:
+        return ""
+    cells = [(_dot(panel, one), [*bend_cells(one).values()]) for one in answers[:MOST_ANSWERED]]
+    rows = "".join(
+        f'<tr><th scope="row"{dot}>{escape(name)}</th>'
+        f"{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
+        for dot, (name, *numbers) in cells
+    )
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("", *HEADS))
+    more = max(len(answers) - MOST_ANSWERED, 0)
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Batch sizes"><table '
+        f'class="says"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+        f"{lead(_more(more)) if more else ''}"
+    )
+
+
+def _more(count: int) -> str:
+    return f"{count:,} more recipe{'s' * (count > 1)}: under Numbers."
+
+
+def _dot(panel: Panel, scaling: Scaling) -> str:
+    """A dot in the colour of the curve; it is hollow as the curve's markers are."""
+    look = mark(panel.drawn.recipes.index(scaling.recipe))["marker"]
+    hollow = " hollow" * look["symbol"].endswith("-open")
+    return f' class="dot{hollow}" style="--curve: {look["color"]}"'
 
 
 def _left_out(panel: Panel) -> str:

@@ -16,6 +16,7 @@ from orchestrator.analysis.scaling import (
 )
 from orchestrator.analysis.tuned import tables_of_rules
 from orchestrator.analysis.words import (
+    bend_cells,
     compared_in_words,
     ends_of,
     errors_in_words,
@@ -24,7 +25,7 @@ from orchestrator.analysis.words import (
     remarks_of,
 )
 from orchestrator.records import HELD_FOR, STAYS
-from orchestrator.report.answer import MOST_SENTENCES, listed, sentences, steps_to_goal
+from orchestrator.report.answer import MOST_SENTENCES, sentences, steps_to_goal
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, bullets, lead, table
 from orchestrator.report.style import Drawing, of_size, shaded
@@ -53,8 +54,8 @@ HOW_TO_READ = (
 
 
 def numbers(panel: Panel, show: Show) -> str:
-    lines = sentences(panel, most=None)
-    text = listed(lines) if len(lines) > MOST_SENTENCES else ""
+    told = panel.drawn.scalings
+    text = sentences(panel, told) if len(told) > MOST_SENTENCES else ""
     if panel.scalings:
         cells = [*map(_scaling_cells, panel.scalings)]
         text += table("Where each curve bends, in batch sizes.", HEADS, cells) + lead(HOW_TO_READ)
@@ -76,21 +77,12 @@ def finding(panel: Panel) -> str:
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
-    estimates = (
-        scaling.max_useful_batch_size,
-        scaling.critical_batch_size,
-        scaling.exponent,
-        scaling.steps_min,
-        scaling.perfect_scaling_until,
-    )
-    off, fifth, bound = (
-        scaling.fit_residual_log2, scaling.critical_by_examples, scaling.critical_by_examples_is,
-    )  # fmt: skip
+    estimates = scaling.exponent, scaling.steps_min, scaling.perfect_scaling_until
+    off = scaling.fit_residual_log2
     remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
     left_out = [f"Left out: {point}." for point in scaling.left_out]
     return [
-        scaling.recipe,
-        "" if fifth is None else bound if bound.startswith("below") else in_words(fifth),
+        *bend_cells(scaling).values(),
         *("" if estimate is None else in_words(estimate) for estimate in estimates),
         "" if off is None else f"{off:.2f}",
         "medians of repeats" if scaling.of_medians else "minima over trials",

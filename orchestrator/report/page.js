@@ -14,6 +14,10 @@ function show(id) {
   const figure = told(id);
   figure.layout.font = {...figure.layout.font, color: ink()};
   const small = plot.closest(".small") !== null;
+  // Where it is narrow, the legend has a line for each curve.
+  const named = figure.data.filter(one => one.name && one.showlegend !== false).length;
+  if (!small && plot.clientWidth < 500) figure.layout.height += 20 * Math.max(named - 3, 0);
+  plot.style.height = `${figure.layout.height}px`;
   Plotly.newPlot(plot, figure.data, figure.layout, {displaylogo: false, responsive: true,
     displayModeBar: small || !matchMedia("(hover: hover)").matches ? false : "hover",
     modeBarButtonsToRemove: ["select2d", "lasso2d", "sendDataToCloud"],

@@ -173,11 +173,13 @@ MOST_CURVES = 40
 
 
 def mark(number: int, colour: str = "") -> dict[str, Any]:
-    """Line and marker of the n-th of several curves."""
-    colour = colour or COLOURS[number % len(COLOURS)]
+    """Line and marker of the n-th of several curves; where colours come again, lines are broken and
+    markers hollow."""
+    turn, place = divmod(number, len(COLOURS))
+    colour = colour or COLOURS[place]
     return {
-        "line": {"color": colour, "width": 2.5},
-        "marker": {"symbol": SYMBOLS[number % len(SYMBOLS)], "size": 10, "color": colour},
+        "line": {"color": colour, "width": 2.5, "dash": "longdash" if turn else "solid"},
+        "marker": {"symbol": SYMBOLS[place] + "-open" * (turn > 0), "size": 10, "color": colour},
     }
 
 
