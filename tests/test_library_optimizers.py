@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 
 from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find
 from orchestrator.training.optimizers import accepted_by, make_optimizer
+from orchestrator.training.settings import check_metaparameters
+from orchestrator.workloads import load_workload
 
 DIRECTLY: list[tuple[str, type[Optimizer], Mapping[str, Any], Mapping[str, Any]]] = [
     ("nadam", torch.optim.NAdam, {"beta1": 0.8}, {"betas": (0.8, 0.999)}),
@@ -178,6 +180,10 @@ class Own(torch.optim.SGD):
     def __init__(self, params, lr, pull=0.0):
         super().__init__(params, lr=lr, weight_decay=pull)
 
+class Clipping(Own):
+    def __init__(self, params, lr, gradient_clip=1.0):
+        super().__init__(params, lr)
+
 class Greedy(torch.optim.Optimizer):
     def step(self, closure):
         raise AssertionError
@@ -204,3 +210,5 @@ def test_a_class_of_ones_own_trains_as_it_does_by_hand(
     ):
         with refused(code, value):
             accepted_by(place)
+    with refused("given-twice", "mine.py:Clipping", "'gradient_clip'"):
+        check_metaparameters("mine.py:Clipping", {"gradient_clip"}, load_workload("digits/mlp"))

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import models
 import pytest
 import torch
-from conftest import make_trial, orchestrate
+from conftest import make_trial, orchestrate, run_trial
 from stacking import variants
 from test_growth import command
 from torch import nn
@@ -164,6 +164,18 @@ def test_where_memory_runs_out_fewer_train_together(
     assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
+
+
+@pytest.mark.parametrize("params", [{"precision": "bfloat16"}, {"noise_gradients": 0.1}])
+def test_a_kind_that_no_stack_trains_is_trained_alone(params: dict[str, Any]) -> None:
+    """A study may have others, of which the plan tries one."""
+    trial = make_trial(params={"learning_rate": 0.1, **params}, budget_steps=10)
+    tasks = [Task(trial=one) for one in variants(trial, 2)]
+    events = [event for _, event in train_pack(tasks, 6, Ranks())]
+    ended = [event for event in events if isinstance(event, FinishedTrial)]
+    assert [each.outcome.width for each in ended] == [1, 1]
+    alone, _ = run_trial(trial)
+    assert [m.metrics for m in ended[0].measurements] == [m.metrics for m in alone]
 
 
 @pytest.mark.parametrize(("share", "gib"), [(0.125, 8.75), (0.5, 38.75), (0.02, 0.8)])

@@ -39,9 +39,12 @@ class InTrainingMode(InEvaluationMode):
 
 
 class FrozenBody(Pretrained):
+    """Of its vectors, which are not shrunk and so a group of their own, none is trained."""
+
     def model(self) -> nn.Module:
         model = super().model()
-        model[1].requires_grad_(False)
+        for frozen in (model[1], model[4].bias):
+            frozen.requires_grad_(False)
         return model
 
     def metrics(self, model: nn.Module, batch: Any) -> dict[str, torch.Tensor]:
@@ -86,12 +89,12 @@ def test_a_model_in_evaluation_mode_is_trained_like_any_other(weights: Path) -> 
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lars", "lamb"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "lars", "lamb"])
 def test_a_frozen_part_stays_as_it_is_on_any_number_of_ranks(
     optimizer: str, weights: Path, train_on_pair: Callable[..., Any]
 ) -> None:
     params = {"learning_rate": 0.01, "ema_decay": 0.9, "gradient_clip": 1.0, "weight_decay": 0.1}
-    params |= {"momentum": 0.9} if optimizer == "lars" else {}
+    params |= {"momentum": 0.9} if optimizer in ("momentum", "lars") else {}
     trial = make_trial(
         f"{__file__}:FrozenBody", optimizer=optimizer, params=params, budget_steps=20
     )

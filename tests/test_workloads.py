@@ -282,6 +282,13 @@ def test_any_training_set_may_be_cut_down(tmp_path: Path) -> None:
         splits_of(load_workload("noisy_quadratic?train_examples=9"), None)
 
 
+def test_a_class_may_cut_its_training_set_down_itself(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(f"{OWN}\nclass Few(Blobs):\n    train_examples = 30\n")
+    for option, size in (("", 30), ("?train_examples=40", 40)):
+        workload = load_workload(f"{tmp_path}/mine.py:Few{option}")
+        assert splits_of(workload, None)["train"].size == size
+
+
 def test_missing_data_is_said_with_the_command_that_gets_it(tmp_path: Path) -> None:
     with refused("missing-data", "mnist", tmp_path, "--data-dir"):
         data_set("mnist").need(tmp_path)

@@ -82,7 +82,7 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
             code="given-twice",
         )
     options = _options(base, factory, query)
-    train_examples = options.pop("train_examples", 0)
+    train_examples = options.pop("train_examples", None)
     try:
         workload = factory(**options)
     except TypeError as error:
@@ -92,8 +92,9 @@ def load_workload(name: str, data_dir: Path | None = None) -> Workload:
     if not isinstance(getattr(workload, "goal", None), str):
         raise BadInput(f"{base!r} needs a goal, such as 'val/error < 0.1'.", code="missing-goal")
     # The workload may be a frozen dataclass.
-    object.__setattr__(workload, "train_examples", train_examples)
     object.__setattr__(workload, "data_dir", data_dir)
+    if train_examples is not None:
+        object.__setattr__(workload, "train_examples", train_examples)
     for setting, default in metaparameters_of(workload).items():
         if not isinstance(default, (bool, int, float, str)):
             raise wrong_value(

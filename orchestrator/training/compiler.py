@@ -73,10 +73,6 @@ def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> No
         )
 
 
-PLAIN = (optim.SGD, optim.Adagrad, optim.Adam, optim.AdamW, optim.RMSprop)
-"""Optimizers whose `step`, inside of torch's wrappers, is a single function without a closure."""
-
-
 def spare_compiler() -> None:
     """Keeps optimizers from loading the compiler. Call this before the first optimizer is made. If
     torch changes the mark by which functions are excluded from compilation, this does nothing, and
@@ -99,9 +95,9 @@ def _without_compiler(function: Callable[..., object]) -> None:
 
 def step_of(optimizer: Optimizer) -> Callable[[], object]:
     """Returns a function that takes a step and calls hooks, as torch's wrappers of `step` do."""
-    if type(optimizer) not in PLAIN:
-        return optimizer.step
     step = inspect.unwrap(type(optimizer).step)
+    if not step.__module__.startswith(f"{optim.__name__}."):
+        return optimizer.step
     before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
 
     def take() -> None:

@@ -31,6 +31,8 @@ class _Momentum(SGD):
         for group in self.param_groups:
             weights = [weight for weight in group["params"] if weight.grad is not None]
             gradients: Any = [weight.grad for weight in weights]
+            if not gradients:  # all of them are frozen
+                continue
             if decay := group["weight_decay"]:
                 gradients = torch._foreach_add(gradients, weights, alpha=decay)
             states = [self.state[weight] for weight in weights]

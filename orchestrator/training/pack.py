@@ -20,7 +20,7 @@ from orchestrator.training.loop import Event, the_only, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH, Stack
-from orchestrator.training.stackable import why_not, why_not_here
+from orchestrator.training.stackable import why_not, why_not_by_settings, why_not_here
 from orchestrator.training.trainer import fresh_model
 from orchestrator.workloads import prepare
 
@@ -75,26 +75,24 @@ def train_pack(
 
 def _slots(trial: Trial, width: int, waiting: int, ranks: Ranks, data_dir: Path | None) -> int:
     """Returns the number of slots of the engine; 1: each trial is trained alone. Where the bits may
-    depend on the number, it is always the width. On a device where the plan could not try it, a
-    stack of this width is tried now."""
+    depend on the number, as with convolutions, it is always the width. On a device where the plan
+    could not try it, a stack of this width is tried now."""
     if width < LEAST_WIDTH:
         return 1
+    workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
+    # The plan has tried one trial of the study, and this may be one of another kind.
+    if why_not_by_settings(trial, workload, splits["train"]) is not None:
+        return 1
     if ranks.device.type in TRIED:
-        return width if _convolves(trial, data_dir) else max(min(width, waiting), LEAST_WIDTH)
+        modules = fresh_model(workload, 0, ranks.device).modules()
+        convolves = any(isinstance(module, _ConvNd) for module in modules)
+        return width if convolves else max(min(width, waiting), LEAST_WIDTH)
     where = trial.study.key, width, ranks.device
     if where not in _reasons:
-        prepared = prepare(trial.study.workload, data_dir, ranks.device)
-        _reasons[where] = reason = why_not_here(trial, width, *prepared, ranks.device)
+        _reasons[where] = reason = why_not_here(trial, width, workload, splits, ranks.device)
         if reason is not None:
             logger.warning("%s: trials are trained one by one, since %s", trial.study.key, reason)
     return width if _reasons[where] is None else 1
-
-
-def _convolves(trial: Trial, data_dir: Path | None) -> bool:
-    """Tells whether a trial's model has convolutions, whose bits may depend on the width."""
-    workload, _ = prepare(trial.study.workload, data_dir, torch.device("cpu"))
-    model = fresh_model(workload, 0, torch.device("cpu"))
-    return any(isinstance(module, _ConvNd) for module in model.modules())
 
 
 def train_in_stack(

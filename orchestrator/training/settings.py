@@ -131,6 +131,12 @@ def check_metaparameters(optimizer: str, names: Iterable[str], workload: Workloa
             f"{taken_twice[0]!r} of {optimizer!r}. Rename the argument of the loss.",
             code="given-twice",
         )
+    if ":" in optimizer and (ours := sorted({*required, *optional} & GENERAL.keys() & given)):
+        raise BadInput(
+            f"{ours[0]!r} is a setting of every recipe, so {optimizer!r} would not get it: "
+            f"{GENERAL[ours[0]]}. Rename the argument of the optimizer.",
+            code="given-twice",
+        )
     known |= of_loss.keys()
     if "layerwise_ratio" not in optional:
         known -= set(LAYERWISE)

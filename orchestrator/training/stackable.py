@@ -68,7 +68,7 @@ def why_not(
 ) -> str | None:
     """Returns the reason why the trials of the study of `trial` can't be stacked; None if they can.
     If they can't be trained alone, this raises the error that `rehearse` would raise."""
-    if (reason := _without_trying(trial, workload, splits["train"])) is not None:
+    if (reason := why_not_by_settings(trial, workload, splits["train"])) is not None:
         return reason
     if not products_have_same_bits(device, orthogonal=is_muon(trial.study.optimizer)):
         return "the bits of matrix products on this device depend on where matrices lie in memory"
@@ -118,7 +118,9 @@ def why_not_here(
     return None
 
 
-def _without_trying(trial: Trial, workload: Workload, train: Split) -> str | None:
+def why_not_by_settings(trial: Trial, workload: Workload, train: Split) -> str | None:
+    """Returns the reason why no stack can train trials of the kind of `trial`, as far as it is
+    known without trying."""
     study, settings = trial.study, sort(trial.params, workload)
     if (reason := why_no_rule(study.optimizer, settings.optimizer)) is not None:
         return reason
