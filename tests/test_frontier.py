@@ -31,6 +31,7 @@ from orchestrator.results import (
     to_csv,
     write_frontier,
 )
+from orchestrator.results.export import export_compact
 
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
@@ -149,6 +150,26 @@ def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
     assert "1 of 2 trials have finished" in text
     assert "1 of 2 trials failed: boom" in text
     assert "the best measured" not in text
+
+
+@pytest.mark.parametrize("error", ["", " \n", None])
+def test_an_error_may_have_no_text(error: str | None, tmp_path: Path) -> None:
+    own = make_trial(goals=["val/error < 0.2"])
+    run = new_run(tmp_path / "run", own.study)
+    run.write(ended(own, "failed", {}, error=error))
+    assert "trials failed: no reason given" in "; ".join(frontier_of(run)[0].warnings)
+    export_compact(run, tmp_path / "compact")
+
+
+def test_repeats_answer_before_the_trial_that_they_repeat_has_ended(tmp_path: Path) -> None:
+    own = make_trial(goals=["val/error < 0.2"])
+    own = replace(own, study=replace(own.study, trials=1, repeats=2, space=own.params))
+    run = new_run(tmp_path, own.study)
+    for repeat in (1, 2):
+        run.write(ended(replace(own, repeat=repeat), "reached", {10 * repeat: 0.1}))
+    (row,) = frontier_of(run)
+    assert row.repeats is not None
+    assert (row.repeats.steps, row.repeats.params, row.finished) == ((10, 20), own.params, False)
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from orchestrator.results.counting import Columns, Counted, first_steps, past, r
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
+from orchestrator.results.remarks import last_line
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers, of_trial
 
@@ -202,9 +203,7 @@ def _without_machines(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table
     parts = [where and where.rpartition(":") for where in trials["where"].to_pylist()]
     changed = {
         "where": [part and f"{machines[part[0]]}:{part[2]}" for part in parts],
-        "error": [
-            error and error.strip().splitlines()[-1] for error in trials["error"].to_pylist()
-        ],
+        "error": [*map(last_line, trials["error"].to_pylist())],
     }
     for name, values in changed.items():
         column = trials.column_names.index(name)
@@ -231,6 +230,8 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
         value = numbers(measurements[goal.metric])
         passed = np.flatnonzero(past(goal, value))
         # Runs of measurements that pass are as long as they were, and end where they ended.
+        if study.cooldown is not None:
+            found |= ~np.isnan(value)  # the few ends of cooldowns
         needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
         found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
         if goal.holds:

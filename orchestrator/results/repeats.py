@@ -84,8 +84,8 @@ def repeats_of(
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     if not draws_of:
         return None
-    rows = run.trials(study.key)
-    params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
+    row, _ = next(iter(curves[trial].values()))
+    params = json.loads(row["params"])
     repeats = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
