@@ -228,14 +228,13 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
         if goal.metric not in measurements.column_names:
             continue
         value = numbers(measurements[goal.metric])
-        passed = np.flatnonzero(past(goal, value))
+        rows = np.flatnonzero(~np.isnan(value))
+        of, passed = trial[rows], np.flatnonzero(past(goal, value[rows]))
         # Runs of measurements that pass are as long as they were, and end where they ended.
-        if study.cooldown is not None:
-            found |= ~np.isnan(value)  # the few ends of cooldowns
-        needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
-        found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
+        needed_of_goal = passed if goal.holds else _first_of_each(of, passed)
+        found[rows[needed_of_goal]] = found[rows[_before(of, needed_of_goal)]] = True
         if goal.holds:
-            found[np.minimum(passed + 1, len(trial) - 1)] = True
+            found[rows[np.minimum(passed + 1, len(rows) - 1)]] = True
         best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
         found |= np.isin(trial, [index for _, index in best])
         found[_improvements(counted, goal, (trial, step, value))] = True
