@@ -25,6 +25,7 @@ from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
 from orchestrator.records.stages import Cooldown
 from orchestrator.results import RunFiles, frontier_of
 from orchestrator.results.counting import Within
+from orchestrator.results.export import export_compact
 from orchestrator.training import Checkpoint, loop
 
 FIFTH = Cooldown(fraction=0.2)
@@ -329,6 +330,9 @@ def test_a_sweep_finds_the_same_with_and_without_exact_stopping(tmp_path: Path) 
         train_all(run, planned)
         assert not train_all(run, planned), "nothing is left to train"
         rows = frontier_of(run)
+        export_compact(run, tmp_path / f"{name} compact")
+        compact = frontier_of(RunFiles(tmp_path / f"{name} compact"))
+        assert [row.leaders for row in compact] == [row.leaders for row in rows]
         assert all(row.finished and row.reached and not row.censored for row in rows)
         steps[name] = sum(sum(run.trials(s.key)["steps"].to_pylist()) for s in run.studies())
         found[name] = [
@@ -366,6 +370,13 @@ def test_what_does_not_go_together_is_refused(
 ) -> None:
     with refused(code, *shown):
         planned_of(**changes)
+
+
+def test_a_cooldown_has_one_length() -> None:
+    with refused("not-together", "fraction"):
+        Cooldown()
+    with refused("wrong-value", "steps"):
+        Cooldown(steps=0)
 
 
 def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:

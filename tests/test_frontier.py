@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 from orchestrator.cli import app
 from orchestrator.records import (
     EvaluationGrid,
+    FinishedTrial,
     Goal,
+    Measurement,
+    Outcome,
     Status,
     Study,
 )
@@ -31,6 +34,7 @@ from orchestrator.results import (
     to_csv,
     write_frontier,
 )
+from orchestrator.results.export import export_compact
 
 GRID = EvaluationGrid(spacing=0, min_gap=10)
 
@@ -149,6 +153,56 @@ def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
     assert "1 of 2 trials have finished" in text
     assert "1 of 2 trials failed: boom" in text
     assert "the best measured" not in text
+
+
+@pytest.mark.parametrize("error", ["", " \n", None])
+def test_an_error_may_have_no_text(error: str | None, tmp_path: Path) -> None:
+    own = make_trial(goals=["val/error < 0.2"])
+    run = new_run(tmp_path / "run", own.study)
+    run.write(ended(own, "failed", {}, error=error))
+    assert "trials failed: no reason given" in "; ".join(frontier_of(run)[0].warnings)
+    export_compact(run, tmp_path / "compact")
+
+
+def test_repeats_answer_before_the_trial_that_they_repeat_has_ended(tmp_path: Path) -> None:
+    own = make_trial(goals=["val/error < 0.2"])
+    own = replace(own, study=replace(own.study, trials=1, repeats=2, space=own.params))
+    run = new_run(tmp_path, own.study)
+    for repeat in (1, 2):
+        run.write(ended(replace(own, repeat=repeat), "reached", {10 * repeat: 0.1}))
+    (row,) = frontier_of(run)
+    assert row.repeats is not None
+    assert (row.repeats.steps, row.repeats.params, row.finished) == ((10, 20), own.params, False)
+
+
+def test_only_measurements_of_its_metric_are_about_a_goal(tmp_path: Path) -> None:
+    """Between them, a training that reports often may have measured something else."""
+    own = make_trial(goals=["val/error < 0.2"])
+    own = replace(own, study=replace(own.study, trials=3, repeats=2))
+    run = new_run(tmp_path / "run", own.study)
+    for index, repeat in ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2)):
+        error = {10: 0.3, 30: 0.3 - 0.2 / 3**index, 50: 0.1}
+        trial = replace(own, index=index, repeat=repeat)
+        run.write(
+            FinishedTrial(
+                trial=trial,
+                outcome=Outcome(status="reached", steps=50, seconds=1.0),
+                measurements=tuple(
+                    Measurement(
+                        step=step,
+                        seconds=0.0,
+                        metrics={"val/error": error[step]} if step in error else {"batch/loss": 1},
+                    )
+                    for step in range(10, 60, 5)
+                ),
+            )
+        )
+    export_compact(run, tmp_path / "compact")
+    for each in (run, RunFiles(tmp_path / "compact")):
+        (row,) = frontier_of(each)
+        assert [(one.steps, one.resolution) for one in row.leaders] == [(30, 20)] + [(50, 20)] * 2
+        assert row.repeats is not None
+        assert (row.repeats.steps, row.repeats.resolution) == ((30, 30), 20)
 
 
 def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path: Path) -> None:

@@ -136,6 +136,11 @@ def test_a_sweep_with_odd_values(file: Path, changes: dict[tuple[Any, ...], Any]
         assert validated(kept, "a run") == sweep
 
 
+@pytest.mark.parametrize("text", ["1e-3", "+1E5", "1.e3", "1.5", "=", "2001-01-01", "no", "0x1"])
+def test_texts_like_numbers_stay_texts(text: str) -> None:
+    assert parse_mapping(write_yaml({text: [text]}), "a run") == {text: [text]}
+
+
 @pytest.mark.dear
 @given(pieces=st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=3)), max_size=40))
 @settings(derandomize=True, max_examples=60)

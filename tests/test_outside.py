@@ -213,6 +213,39 @@ def test_rows_that_are_ends_of_runs_stand_at_a_scale(tmp_path: Path) -> None:
     assert [s.budget_steps for s in without.studies()] == [s.budget_steps for s in run.studies()]
 
 
+@pytest.mark.parametrize("name", ["warmup_epochs", "warmup_steps"])
+@pytest.mark.parametrize("value", [2, "linear", math.nan])
+def test_settings_called_like_ours_may_hold_anything(
+    name: str, value: object, tmp_path: Path
+) -> None:
+    rows = [row for lr in (0.1, 0.2) for row in curve(50, batch_size=8, lr=lr, **{name: value})]
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", params=["lr", name])
+    (row,) = ask(run, "val_loss < 0.3")
+    assert row.steps == 40
+    assert "its warmup" not in "; ".join(row.warnings)
+
+
+def test_what_no_metric_can_be_called_is_not_guessed_to_be_one(tmp_path: Path) -> None:
+    for number in range(2):
+        place = tmp_path / f"source/{number}"
+        place.mkdir(parents=True)
+        rows = [row | dict.fromkeys(("examples", "trial"), row["step"]) for row in curve(50)]
+        write(place / "history.csv", rows)
+        (place / "config.json").write_text(json.dumps({"batch_size": 8, "lr": number}))
+    run = imported(tmp_path / "source", tmp_path / "run")
+    assert run.sweep()["mapping"]["metrics"] == ["val_loss"]
+
+
+def test_a_setting_called_run_makes_no_runs_one(tmp_path: Path) -> None:
+    for number in range(3):
+        place = tmp_path / f"source/{number}"
+        place.mkdir(parents=True)
+        write(place / "history.csv", curve(50))
+        (place / "config.json").write_text(json.dumps({"run": "x", "batch_size": 8, "lr": number}))
+    (study,) = imported(tmp_path / "source", tmp_path / "run").studies()
+    assert study.trials == 3
+
+
 # Mappings
 
 
@@ -248,6 +281,14 @@ def test_a_mapping_that_cannot_be(
     with refused(code, *shown):
         imported(source, tmp_path / "run", **mapping)
     assert not (tmp_path / "run/studies.json").exists()
+
+
+def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("bs,d,x,loss\n")
+    with refused("no-study", "run"):
+        imported(
+            tmp_path / "a.csv", tmp_path / "run", scale={"data": "d"}, batch_size="bs", metrics="x"
+        )
 
 
 # Round trips: what a run of this project measured, as other programs write it

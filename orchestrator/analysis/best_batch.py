@@ -26,7 +26,13 @@ from orchestrator.records import ENOUGH_SIZES, Study, Value
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import RunFiles, Within
 from orchestrator.results.best import reaches, sign_of
-from orchestrator.results.counting import Counted, at_ends, columns, has_finished, lowest_of_each
+from orchestrator.results.counting import (
+    Counted,
+    columns,
+    has_finished,
+    lowest_of_each,
+    where_measured,
+)
 from orchestrator.results.frontier import refuse_unmeasured
 from orchestrator.results.store import refuse_branches, refuse_compact
 from orchestrator.results.tables import numbers
@@ -205,7 +211,7 @@ class _Searched:
         """Whether the learning rates at step `last` are what they are at the end of a training, or
         a cooldown ended about there."""
         if self.study.cooldown is not None:
-            ends = at_ends(self.study, columns(self._of_trials, self._metric))[1]
+            ends = where_measured(columns(self._of_trials, self._metric))[1]
             return bool(((ends <= last) & (ends * (1 + ROUNDING) >= last)).any())
         for params in self._params.values():
             factor = schedule_of(self.study, params, self.study.train_size)

@@ -120,9 +120,6 @@ _Loader.yaml_implicit_resolvers = {
     ]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
 
 
 class _RunLoader(_Loader):
@@ -179,6 +176,14 @@ def _mapping(document: Any, source: str) -> dict[str, Any]:
 class _WithoutAliases(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+for each in (_Loader, _WithoutAliases):  # which puts texts that look like such a number in quotes
+    each.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"),
+        list("-+0123456789"),
+    )
 
 
 def write_yaml(document: Any, *, width: float = 100, flow: bool | None = False) -> str:

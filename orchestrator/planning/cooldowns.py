@@ -30,8 +30,6 @@ class CooldownPart(Part):
     @model_validator(mode="after")
     def _agree(self) -> CooldownPart:
         refuse_unknown("shape", [self.shape], COOLDOWN_SHAPES)
-        if self.fraction is not None and self.steps is not None:
-            raise BadInput("give `fraction` or `steps`, not both", code="not-together")
         if self.power is not None and self.shape != "polynomial":
             raise BadInput(f"`power` has no effect on shape {self.shape!r}", code="no-effect")
         return self
@@ -44,7 +42,8 @@ def cooldown_of(recipe: Recipe) -> Cooldown | None:
     given = recipe.schedule[COOLDOWN]
     part = validated_as(CooldownPart, {} if given is None else given, where)
     share = 0.2 if part.fraction is None and part.steps is None else part.fraction
-    return Cooldown(**{**part.model_dump(), "fraction": share})
+    with mistakes_in(where):
+        return Cooldown(**{**part.model_dump(), "fraction": share})
 
 
 def most_steps(study: Study) -> int:

@@ -110,6 +110,10 @@ class Cooldown:
     """Exponent of the shape `polynomial`."""
 
     def __post_init__(self) -> None:
+        if (self.fraction is None) == (self.steps is None):
+            raise BadInput("give `fraction` or `steps`, not both", code="not-together")
+        if self.steps is not None and self.steps < 1:
+            raise wrong_value("`steps`", "at least 1", self.steps)
         if self.fraction is not None and not 0 < self.fraction < 1:
             raise wrong_value("`fraction`", "above 0 and below 1", self.fraction)
         if not 0 <= self.end_factor < 1:

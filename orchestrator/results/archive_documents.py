@@ -69,7 +69,7 @@ MOST_IN_FOLDER = 240
 MOST_WHOLE = 2**62
 MOST_TRIALS = 2**31 - 1
 MOST_EXAMPLES = 2**40
-"""Largest number of examples in a batch or an epoch."""
+"""Largest number of examples in an epoch."""
 
 MOST_SPACING = 1e9
 MOST_SECONDS = 1e15
@@ -106,7 +106,7 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
     if len(parts) < len(LAYOUT) or not re.fullmatch("[0-9]{1,18}", parts[-1]):
         raise ValueError(f"is not at [GROUP/]{'/'.join(LAYOUT)}")
     *workload, optimizer, folder = parts
-    size = _whole("batch size", int(folder), 1, MOST_EXAMPLES)
+    size = _whole("batch size", int(folder), 1, MANY)
     if (other := document.get("batch_size", size)) != size:
         flaws.append(f"has batch_size {shown(other)}, but its folder says {size}, which is used")
     subset, steps = re.fullmatch("mnist_([1-9][0-9]{0,9})", workload[-2]), 0

@@ -174,12 +174,13 @@ def columns(measurements: pa.Table, metric: str) -> Columns:
     return trial, step, numbers(measurements[metric])
 
 
-def at_ends(study: Study, measured_at: Columns) -> Columns:
-    """The measurements that count: of trials that are cooled down, those at the ends of cooldowns.
-    The trunk is measured at other steps, by metrics of other names."""
-    trial, step, value = measured_at
-    kept = ~np.isnan(value) if study.cooldown is not None else slice(None)
-    return trial[kept], step[kept], value[kept]
+def where_measured(measurements: Columns) -> Columns:
+    """Those of the measurements that have the metric, which may be fewer than those of others. Of
+    trials that are cooled down, they are the ends of cooldowns, since the trunk is measured by
+    metrics of other names."""
+    trial, step, value = measurements
+    measured = ~np.isnan(value)
+    return trial[measured], step[measured], value[measured]
 
 
 def past(goal: Goal, values: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -29,6 +29,7 @@ from orchestrator.results.counting import Columns, Counted, first_steps, past, r
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
+from orchestrator.results.remarks import last_line
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers, of_trial
 
@@ -202,9 +203,7 @@ def _without_machines(trials: pa.Table, machines: Mapping[str, str]) -> pa.Table
     parts = [where and where.rpartition(":") for where in trials["where"].to_pylist()]
     changed = {
         "where": [part and f"{machines[part[0]]}:{part[2]}" for part in parts],
-        "error": [
-            error and error.strip().splitlines()[-1] for error in trials["error"].to_pylist()
-        ],
+        "error": [*map(last_line, trials["error"].to_pylist())],
     }
     for name, values in changed.items():
         column = trials.column_names.index(name)
@@ -229,12 +228,13 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
         if goal.metric not in measurements.column_names:
             continue
         value = numbers(measurements[goal.metric])
-        passed = np.flatnonzero(past(goal, value))
+        rows = np.flatnonzero(~np.isnan(value))
+        of, passed = trial[rows], np.flatnonzero(past(goal, value[rows]))
         # Runs of measurements that pass are as long as they were, and end where they ended.
-        needed_of_goal = passed if goal.holds else _first_of_each(trial, passed)
-        found[needed_of_goal] = found[_before(trial, needed_of_goal)] = True
+        needed_of_goal = passed if goal.holds else _first_of_each(of, passed)
+        found[rows[needed_of_goal]] = found[rows[_before(of, needed_of_goal)]] = True
         if goal.holds:
-            found[np.minimum(passed + 1, len(trial) - 1)] = True
+            found[rows[np.minimum(passed + 1, len(rows) - 1)]] = True
         best = first_steps(counted, reached(study, goal, (trial, step, value)))[: study.keep]
         found |= np.isin(trial, [index for _, index in best])
         found[_improvements(counted, goal, (trial, step, value))] = True

@@ -35,11 +35,11 @@ from orchestrator.records.stages import TRUNK, Cooldown
 from orchestrator.results.counting import (
     Counted,
     Within,
-    at_ends,
     columns,
     first_steps,
     has_finished,
     reached,
+    where_measured,
 )
 from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
 from orchestrator.results.repeats import WinnerRepeats, repeats_of
@@ -254,7 +254,7 @@ def _row(
     measurements: pa.Table,
 ) -> FrontierRow:
     last = None if within is None else within.steps(study)
-    trial, step, value = at_ends(study, columns(measurements, goal.metric))
+    trial, step, value = where_measured(columns(measurements, goal.metric))
     if last is not None:
         value = np.where(step <= last, value, math.nan)
     counted = Counted(study, trials)

@@ -235,7 +235,7 @@ def _step_of_data(
     number of tokens."""
     data, *sizes = (table[name].to_numpy() for name in known)
     with np.errstate(all="ignore"):
-        for name in names if np.ptp(data) else ():
+        for name in names if len(data) and np.ptp(data) else ():
             tokens = data / np.prod([*sizes, table[name].to_numpy()], axis=0, dtype=float)
             if np.max(tokens) < 1.01 * np.min(tokens) < np.inf:
                 return name, max(float(np.round(np.median(tokens))), 1.0)
@@ -247,7 +247,7 @@ def _kind(
 ) -> str | None:
     """Tells metaparameters, metrics and names of runs apart. `fixed` are the same in a run."""
     plain, column, number = _plain(name), table[name], _is_number(table, name)
-    if column.null_count == len(column):
+    if column.null_count == len(column) or not is_metric(name):
         return None
     if settings is not None and name not in settings:
         return "metrics" if number and not name.startswith("_") else None

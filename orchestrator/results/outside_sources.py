@@ -331,7 +331,8 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
         raise BadInput(
             f"{name} holds no measurement. A source is {SOURCES}.{first}", code="no-study"
         )
-    flat = [{"run": run, **_flat(settings)} for run, (settings, _) in runs.items()]
+    # A setting called `run` is often the same in all runs.
+    flat = [{**_flat(settings), "run": run} for run, (settings, _) in runs.items()]
     settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
     of_row = np.repeat(np.arange(len(runs)), [len(rows) for _, rows in runs.values()])
     set_, flaws = settings.take(pa.array(of_row)), list[str]()

@@ -39,10 +39,15 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
             f"trainings only {lasting} did not diverge"
         )
     if failed := statuses.count("failed"):
-        error = trials["error"][statuses.index("failed")].as_py()
-        last = error.strip().splitlines()[-1] if error else "no reason given"
-        warnings.append(f"{failed} of {study.trials} trials failed: {last}")
+        last = last_line(trials["error"][statuses.index("failed")].as_py())
+        warnings.append(f"{failed} of {study.trials} trials failed: {last or 'no reason given'}")
     return tuple(warnings)
+
+
+def last_line(error: str | None) -> str | None:
+    """The last line of an error, which says what happened; None if it has no text."""
+    *_, last = [None, *(error or "").strip().splitlines()]
+    return last
 
 
 def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
@@ -88,8 +93,13 @@ def still_warming(
 ) -> tuple[str, ...]:
     """A warning about a point whose learning rate rose during more than half of its steps: its
     steps say more of the warmup than of the batch size."""
-    warmup = 0.0 if study.batch_schedule or params is None else warmup_of(study, params)
-    if steps is None or 2 * warmup <= steps:
+    if study.batch_schedule or params is None or steps is None:
+        return ()
+    try:
+        warmup = warmup_of(study, params)
+    except ValueError:  # where others trained, a setting of this name may hold anything
+        return ()
+    if not 2 * warmup > steps:
         return ()
     return (f"its warmup of {warmup:,.0f} steps is more than half of its {steps:,.0f} steps",)
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from orchestrator.records import STAYS, Goal, Study, Value
 from orchestrator.records.cooling import first_held
 from orchestrator.records.stages import TRUNK
-from orchestrator.results.counting import Columns, at_ends, columns, next_possible, reached
+from orchestrator.results.counting import Columns, columns, next_possible, reached, where_measured
 from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import numbers
 
@@ -84,8 +85,8 @@ def repeats_of(
         draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
     if not draws_of:
         return None
-    rows = run.trials(study.key)
-    params = json.loads(rows["params"][rows["trial"].to_pylist().index(trial)].as_py())
+    row, _ = next(iter(curves[trial].values()))
+    params = json.loads(row["params"])
     repeats = repeats_from([*draws_of.values()], trial, params)
     medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
@@ -108,14 +109,12 @@ def _held(
     for number in draws_of:
         row, (of, step, value) = curves[number]
         if study.cooldown is not None:
-            _, ends, at_end = at_ends(study, (of, step, value))
-            starts = map(study.cooldown.start, ends.tolist())
-            held, unknown = first_held(study, dict(zip(starts, at_end.tolist(), strict=True)), goal)
+            starts = map(study.cooldown.start, step.tolist())
+            held, unknown = first_held(study, dict(zip(starts, value.tolist(), strict=True)), goal)
             if unknown is not None:
                 return None
-            end = 0 if held is None else study.cooldown.end(held)
-            before = int(ends[ends < end].max(initial=0))
-            found[number] = (math.inf, 0) if held is None else (float(end), end - before)
+            end = math.inf if held is None else study.cooldown.end(held)
+            found[number] = _draw_at(end, step)
         else:
             # Others may have trained on for another goal, which must not matter.
             until = STAYS * draws_of[number][0]
@@ -178,7 +177,7 @@ def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
                 mine = of == row["trial"]
                 if "repeat" in row:
                     mine &= numbers(measurements["repeat"]) == row["repeat"]
-                curve = row, (of[mine], step[mine], value[mine])
+                curve = row, where_measured((of[mine], step[mine], value[mine]))
                 found.setdefault(row["trial"], {})[row.get("repeat", 0)] = curve
     return found
 
@@ -186,15 +185,20 @@ def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
 def _draw(
     study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns, last: int | None
 ) -> Draw | None:
-    measured_at = at_ends(study, measured_at)
-    first, step = reached(study, goal, measured_at).first, measured_at[1]
-    if first is not None:
-        return float(first), first - int(step[step < first].max(initial=0))
+    if (first := reached(study, goal, measured_at).first) is not None:
+        return _draw_at(first, measured_at[1])
     if goal.metric.startswith(TRUNK):
         return None  # it may have been passed later
     if (upcoming := next_possible(study, row)) is not None and (last is None or upcoming <= last):
         return None
-    return math.inf, 0
+    return _draw_at(math.inf, measured_at[1])
+
+
+def _draw_at(first: float, step: NDArray[np.int64]) -> Draw:
+    """The draw that reached the goal at one of these steps, or never, which is at infinity."""
+    if math.isinf(first):
+        return first, 0
+    return first, int(first - step[step < first].max(initial=0))
 
 
 def median_interval(count: int) -> tuple[int, int, float]:
