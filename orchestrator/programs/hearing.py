@@ -30,8 +30,10 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._place, self._read, self._rest = path, 0, b""
 
-    def new(self, *, ended: bool = False) -> Iterator[bytes]:
-        """With `ended`, nothing follows, so that the last line needs no end."""
+    def new(self, exited: int | None) -> Iterator[bytes]:
+        """The lines by the time that the other process has exited with this code. None: it still
+        runs, and may write faster than is read here, so a part is all there is for now. 0: it has
+        written all that it wanted, so that the last line needs no end."""
         try:
             file = self._place.open("rb")
         except FileNotFoundError:
@@ -46,7 +48,9 @@ class Lines:
                 if len(self._rest) > LONGEST_REPORT:
                     raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
                 yield from (line for line in lines if line.strip())
-        if ended and self._rest.strip():
+                if exited is None:
+                    break
+        if exited == 0 and self._rest.strip():
             last, self._rest = self._rest, b""
             yield last
 
@@ -58,7 +62,7 @@ class Events:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def new(self, *, ended: bool = False) -> Iterator[dict[str, Any]]:
+    def new(self, exited: int | None) -> Iterator[dict[str, Any]]:
         for file in sorted(self._folder.rglob("*tfevents*")):
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))
