@@ -160,13 +160,13 @@ def train_all(
 ) -> int:
     """Trains what the run is missing in this process, as `--no-ray` does. Returns the number of
     trials that were trained."""
-    queue = queue_of(run, planned)
+    progress = progress or Progress(planned.studies)
+    queue = queue_of(run, planned, progress)
     told: set[TrialKey] = set()  # a trial that is paused and goes on counts once
 
     def tell(finished: FinishedTrial, search: AnySearch) -> None:
         told.add(finished.trial.key)
 
-    progress = progress or Progress(planned.studies)
     with in_this_process(run, planned.sweep, planned.studies, None, asked_to_end) as executor:
         done = dispatcher_of(
             run, queue, planned.sweep, executor, progress,

@@ -165,6 +165,21 @@ def test_a_sweep_in_which_nothing_works_is_given_up() -> None:
         session(executor)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_study_in_which_nothing_works_keeps_no_other_from_its_turn(ranks: int) -> None:
+    """The largest batch, which starts first, may not fit. A slow trial that runs may yet end."""
+    study = EASY.studies[0]
+    world = replace(EASY, studies=(study, replace(study, batch_size=64)))
+    executor = Pretended(world, Disk(), raises=lambda t, width: t.study is not study, ranks=ranks)
+    director, _, done = session(executor)
+    assert done
+    assert len(executor.disk.held) == 8
+    assert director.searches[study.key].frontier_step() is not None
+    hopeless = Pretended(world, Disk(), raises=lambda trial, width: True, ranks=ranks)
+    with pytest.raises(SweepFailed, match=r"Nothing but failures \(\d so far"):
+        session(hopeless)
+
+
 def test_a_process_that_makes_no_step_is_ended_from_outside_and_told_so() -> None:
     executor = Pretended(EASY, Disk(), Luck(hangs=1.0, faults=1), ranks=1)
     run(executor, faults=Faults(hang_seconds=20, max_failures=0))

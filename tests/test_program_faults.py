@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +24,7 @@ from conftest import make_trial, wait_for
 
 from orchestrator.files.places import Place
 from orchestrator.programs import starting, trials
+from orchestrator.programs.hearing import Lines
 from orchestrator.programs.keeper import LOG_BYTES
 from orchestrator.programs.starting import Devices, Kept, Start
 from orchestrator.programs.trials import Commission, ProgramFailed, train_programs
@@ -54,6 +56,8 @@ IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
 FOR_EVER = "while True: time.sleep(100)\n"
 
 REACHES = "tell(1, loss=0.1)\n"
+
+PRINTED = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
 
 
 def program(code: str, tells: str = TELLS, **more: Any) -> Program:
@@ -254,6 +258,46 @@ def test_a_program_that_says_nothing_is_ended(tmp_path: Path) -> None:
     assert failure.value.died
 
 
+def test_a_program_that_writes_faster_than_it_is_read_does_not_keep_its_reader(
+    tmp_path: Path,
+) -> None:
+    """There is time in between to end it, though it reports nothing new."""
+    (tmp_path / "many").write_bytes(b"{}\n" * 10**6)
+    lines = Lines(tmp_path / "many")
+    parts = [len([*lines.new(exited)]) for exited in (None, None, 1)]
+    assert parts[0] == parts[1] == 333_333
+    assert sum(parts) == 10**6
+
+
+@pytest.mark.parametrize("heard", [Heard(), PRINTED], ids=["reports", "prints"])
+def test_a_program_may_want_an_empty_folder_and_remove_it(heard: Heard, tmp_path: Path) -> None:
+    code = """
+import shutil
+assert not os.listdir("{folder}")
+shutil.rmtree("{folder}")
+tell(1, loss=0.1)
+print("step 1 loss 0.1")
+"""
+    assert losses(train(tmp_path, trial_of(program(code, heard=heard)))) == [(1, 0.1)]
+
+
+def test_runs_in_buckets_that_train_the_same_trial_do_not_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trial = trial_of(program("wait_for('{folder}/go')\n" + REACHES))
+    folders = [trials.unshared_folder(Place(f"s3://bucket/run-{n}/checkpoints")) for n in range(2)]
+    both = [
+        train_programs([Commission(trial=trial, folder=folder)], Devices(starts=(IMPATIENT,)))
+        for folder in folders
+    ]
+    assert [next(events)[1] for events in both] == [None, None]
+    for place, events in zip(folders, both, strict=True):
+        (own,) = place.iterdir()
+        (own / starting.FILES / "go").touch()
+        assert losses([*events][-1][1]) == [(1, 0.1)]
+
+
 def of_ranks(code: str, count: int = 3, **more: Any) -> tuple[Trial, Devices]:
     devices = Devices(count=count, starts=(IMPATIENT,) * count, **more)
     return trial_of(program(code, launch="ranks")), devices
@@ -297,9 +341,8 @@ print("step 7 loss 0.5", flush=True)
 
 
 def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -> None:
-    heard = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
     before, most, killer = memory_of(os.getpid()), 0, Killer("")
-    trial, devices = trial_of(program(WRITES, heard=heard)), Devices(starts=(killer.start,))
+    trial, devices = trial_of(program(WRITES, heard=PRINTED)), Devices(starts=(killer.start,))
     for _, event in train_programs([commission(tmp_path, trial)], devices):
         if isinstance(event, FinishedTrial):
             assert losses(event) == [(7, 0.5)]
@@ -569,18 +612,19 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     """Its driver is gone, and it is still ending."""
     trial = trial_of(program(TELLS_AT_LAST + FOR_EVER, resumes=True))
     folder = tmp_path / "trials" / trial.file_name
-    channel = folder / f"{starting.CHANNEL}000000-first"
-    channel.mkdir(parents=True)
+    channel, files = folder / f"{starting.CHANNEL}000000-first", folder / starting.FILES
+    for each in (channel, files):
+        each.mkdir(parents=True)
     places = {"log": channel / "log", "reports": channel / starting.REPORTS}
     earlier = Kept(
         replace(
-            start_of(tmp_path, TELLS_AT_LAST.replace("{folder}", str(folder)) + FOR_EVER),
+            start_of(tmp_path, TELLS_AT_LAST.replace("{folder}", str(files)) + FOR_EVER),
             environment={**os.environ, **told_of(str(places["reports"]))},
             lock=str(folder / starting.LOCK.format(rank=0)), patience=10**6,
             **{name: str(place) for name, place in places.items()},
         )
     )  # fmt: skip
-    wait_until((folder / "begun").exists)
+    wait_until((files / "begun").exists)
     earlier.end()
     events = train_programs([commission(tmp_path, trial)], Devices(starts=(IMPATIENT,)))
     for _ in range(5):
@@ -589,7 +633,7 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     with pytest.raises(ProgramFailed, match="an earlier attempt at this trial does not end"):
         list(hasty)
     assert [*folder.glob(f"{starting.CHANNEL}*")] == [channel], "nothing is started yet"
-    (folder / "go").touch()
+    (files / "go").touch()
     *_, (_, finished) = events
     assert losses(finished) == [(7, 0.5)]
     earlier.close()

@@ -21,7 +21,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.programs.hearing import Hearing, Unheard
-from orchestrator.records import EvaluationGrid, Study, Trial
+from orchestrator.records import EvaluationGrid, FinishedTrial, Outcome, Study, Trial
 from orchestrator.results import RunFiles, frontier_of
 
 SCRIPT = """
@@ -214,6 +214,23 @@ def test_reports(folder: Path) -> None:
             heard(study, *reports)
     with pytest.raises(Unheard, match="line of JSON"):
         Hearing(study).line(b"\xff\x00{")
+
+
+def test_no_name_of_a_metric_damages_the_run(folder: Path) -> None:
+    """Neither a column that is there anyway nor what no file can hold."""
+    metrics = {"from": "jsonl", "file": "{folder}/log", "step": "global_step"}
+    (study, *_) = studies_of({"program": f"{COMMAND} {{folder}}", "metrics": metrics})
+    hearing, names = Hearing(study), ["step", "trial", "repeat", "seconds", "a\ud800", "a\0"]
+    line = json.dumps({"global_step": 5, "loss": 0.1, **dict.fromkeys(names, 7)}).encode()
+    measurements = tuple(hearing.line(line))
+    trial = Trial(study=study, index=0, seed=7, params={"learning_rate": 0.1})
+    outcome = Outcome(status="reached", steps=5, seconds=0.0)
+    run = RunFiles(folder / "run")
+    run.create({}, [study], {})
+    run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measurements))
+    (finished,) = run.finished(study)
+    assert finished.measurements == measurements
+    assert len(measurements[0].metrics) == 7
 
 
 def test_declared_spacing(folder: Path) -> None:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from orchestrator.cli import answers, app, main, terminal
 from orchestrator.cli.options import print_json
-from orchestrator.records import CONTROLS, Outcome, Range, Study, Trial
+from orchestrator.records import CONTROLS, FinishedTrial, Outcome, Range, Study, Trial
 from orchestrator.results import FrontierRow, RunFiles
 from orchestrator.sweeping.progress import Progress
 
@@ -152,33 +152,53 @@ class Course:
         return None
 
 
+def train(progress: Progress, trial: Trial, steps: int, before: int = 0, pace: int = 100) -> None:
+    """Trains it further at so many steps per second."""
+    progress.start(trial)
+    outcome = Outcome(status="paused", steps=before + steps, seconds=steps / pace, width=2)
+    progress.stop(trial, replace(outcome, resumed_steps=before))
+
+
 def test_how_long_is_left_is_told_by_studies_that_are_done() -> None:
-    """Of ten trials, each is set aside after an eighth of its budget, and two go on. A second is
-    100 steps."""
+    """Of ten trials, each is set aside after an eighth of its budget, and two go on."""
     study = make_trial(goals=("val/error < 0.5",), budget_steps=800).study
     studies = [replace(study, recipe=str(number), trials=10) for number in range(5)]
     progress, told = Progress(studies), []
     assert math.isnan(progress.seconds_left())
-
-    def train(trial: Trial, steps: int, before: int = 0) -> None:
-        progress.start(trial)
-        outcome = Outcome(status="paused", steps=before + steps, seconds=steps / 100, width=2)
-        progress.stop(trial, replace(outcome, resumed_steps=before))
-
     for one in studies:
         course = Course(planned=10)
         trials = [Trial(study=one, index=index, seed=0, params={}) for index in range(10)]
         for trial in trials:
-            train(trial, 100)
+            train(progress, trial, 100)
             progress.follow(one.key, course)
         told.append(progress.seconds_left())
         for trial in trials[:2]:
-            train(trial, 300, before=100)
+            train(progress, trial, 300, before=100)
         course.settled = 10
         progress.follow(one.key, course)
     assert progress.seconds_left() == 0
     assert told[1:] == pytest.approx([54, 38, 22, 6], abs=0.1)
     assert told[0] == pytest.approx(42.5, abs=0.1)  # as if almost all were set aside
+
+
+def test_what_is_left_takes_as_long_as_on_the_machines_of_this_session() -> None:
+    """As above, with a session that ended when one study was done and another was set aside. A
+    second is ten steps from then on."""
+    study = make_trial(goals=("val/error < 0.5",), budget_steps=800).study
+    done, aside, *others = (replace(study, recipe=str(number), trials=10) for number in range(4))
+    progress = Progress([done, aside, *others])
+    for one, most in ((done, 400), (aside, 100)):
+        for index in range(10):
+            trial = Trial(study=one, index=index, seed=0, params={})
+            outcome = Outcome(status="paused", steps=most if index < 2 else 100, seconds=1)
+            progress.load(FinishedTrial(trial=trial, outcome=outcome))
+        progress.follow(one.key, Course(planned=10, settled=10 * (one is done)))
+    assert math.isnan(progress.seconds_left())
+    for index, left in ((0, 30 + 2 * 160), (1, 2 * 160)):
+        trial = Trial(study=aside, index=index, seed=0, params={})
+        train(progress, trial, 300, before=100, pace=10)
+        progress.follow(aside.key, Course(planned=10, settled=10 * index))
+        assert progress.seconds_left() == pytest.approx(left, rel=0.1)
 
 
 def test_recipes_and_batch_sizes_take_different_times_and_repeats_are_still_to_come() -> None:

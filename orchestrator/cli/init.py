@@ -222,9 +222,9 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
     from orchestrator.programs.hearing import Lines
     from orchestrator.programs.starting import Kept, Start, environment
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         values: dict[str, Value] = {
-            "devices": 1, "folder": folder, "seed": 0, "steps": SHORT, "learning_rate": 1e-3,
+            "devices": 1, "folder": own, "seed": 0, "steps": SHORT, "learning_rate": 1e-3,
             "batch_size": 8, "batch_size_per_device": 8, "accumulation_steps": 1,
         }  # fmt: skip
         refuse_unknown("placeholder of --program", PLACEHOLDER.findall(program), values)
@@ -246,4 +246,4 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
             exit_ = kept.ended(seconds)
         finally:
             kept.close()
-        return output.read_text(errors="replace"), exit_, list(Lines(reports).new())
+        return output.read_text(errors="replace"), exit_, list(Lines(reports).new(1))

@@ -65,6 +65,7 @@ def train_apart(
     """Trains studies in a new run of their own, on a cluster that this process has joined. Returns
     whether all were trained."""
     run.create(sweep.resolved(), studies, {})
-    queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)))
+    progress = progress or Progress(studies)
+    queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)), progress)
     with on_ray(cluster, run, sweep, studies, data_dir) as executor:
-        return dispatcher_of(run, queue, sweep, executor, progress or Progress(studies)).train()
+        return dispatcher_of(run, queue, sweep, executor, progress).train()

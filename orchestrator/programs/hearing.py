@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.files.event_files import events, scalars
-from orchestrator.records import Measurement, Study, shown
+from orchestrator.records import Measurement, Study, escaped, shown
 from orchestrator.records.studies import Heard
 
 LONGEST_REPORT = 1_000_000
@@ -30,8 +30,10 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._place, self._read, self._rest = path, 0, b""
 
-    def new(self, *, ended: bool = False) -> Iterator[bytes]:
-        """With `ended`, nothing follows, so that the last line needs no end."""
+    def new(self, exited: int | None) -> Iterator[bytes]:
+        """The lines by the time that the other process has exited with this code. None: it still
+        runs, and may write faster than is read here, so a part is all there is for now. 0: it has
+        written all that it wanted, so that the last line needs no end."""
         try:
             file = self._place.open("rb")
         except FileNotFoundError:
@@ -46,7 +48,9 @@ class Lines:
                 if len(self._rest) > LONGEST_REPORT:
                     raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
                 yield from (line for line in lines if line.strip())
-        if ended and self._rest.strip():
+                if exited is None:
+                    break
+        if exited == 0 and self._rest.strip():
             last, self._rest = self._rest, b""
             yield last
 
@@ -58,7 +62,7 @@ class Events:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
-    def new(self, *, ended: bool = False) -> Iterator[dict[str, Any]]:
+    def new(self, exited: int | None) -> Iterator[dict[str, Any]]:
         for file in sorted(self._folder.rglob("*tfevents*")):
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))
@@ -177,11 +181,11 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
         value = _number(name, said) if isinstance(said, str) and heard.pattern else said
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             try:
-                found[_named(name)] = float(value)
+                found[name] = float(value)
             except OverflowError:  # JSON has whole numbers that no float can hold
-                found[_named(name)] = math.inf
+                found[name] = math.inf
         elif value is None:  # as JSON writes a number that is not finite
-            found[_named(name)] = math.nan
+            found[name] = math.nan
     step, now = found.pop(heard.step, math.nan), time.time()
     at = now if heard.source == "jsonl" else found.pop("time", now)
     if not (math.isfinite(step) and step >= 0 and step == int(step)):
@@ -189,13 +193,13 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
             f"a report needs a {heard.step!r}, a whole number from 0 on, but is "
             f"{shown(dict(report))}"
         )
-    return int(step), at, found
+    return int(step), at, {_named(name): value for name, value in found.items()}
 
 
 def _named(name: str) -> str:
     """The metric's name, beside the columns that a table of measurements has anyway."""
-    taken = name in ("trial", "repeat", "examples", "seconds")
-    return f"program/{name}" if taken else name[:LONGEST_METRIC]
+    taken = name in ("trial", "repeat", "step", "examples", "seconds")
+    return f"program/{name}" if taken else escaped(name[:LONGEST_METRIC])
 
 
 def _number(name: str, text: str) -> float:

@@ -19,9 +19,10 @@ from orchestrator.files.own_code import BY_VALUE, hand_over
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.records import Trial
 
-CHANNEL, REPORTS, LOCK = ".orchestrate-", "reports.jsonl", ".lock-{rank}"
-"""Files in a trial's folder: a folder for each attempt, with what it reports, and a file that is
-locked while something of an attempt runs."""
+FILES, CHANNEL, REPORTS, LOCK = "files", "attempt-", "reports.jsonl", "lock-{rank}"
+"""What is in a trial's folder: the folder of the program, which may be empty at first and do with
+it what it likes, a folder for each attempt, with what it reports, and a file that is locked while
+something of an attempt runs."""
 
 KEEPER = Path(__file__).parent / "keeper.py"
 
@@ -161,10 +162,10 @@ class Devices:
 
 
 def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> Running:
-    """Starts the program of a trial in its folder `own`. What it reports is in `channel`."""
+    """Starts the program of a trial whose folder is `own`. What it reports is in `channel`."""
     program = trial.study.program
     assert program is not None
-    values = {**values_of(trial, devices.count, own), "params": dict(trial.params)}
+    values = {**values_of(trial, devices.count, own / FILES), "params": dict(trial.params)}
     variables = {
         TELL_AT: str(channel / REPORTS),
         "ORCHESTRATE_STOP": str(channel / "stop"),
@@ -180,7 +181,7 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     variables |= {BY_VALUE: known} if known else hand_over([program.function], own_code)
     many = {"MASTER_ADDR": devices.host, "MASTER_PORT": str(free_port(devices.host))}
     many |= {"WORLD_SIZE": str(len(devices.starts)), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    command = arguments_of(trial, devices.count, own)
+    command = arguments_of(trial, devices.count, own / FILES)
     running: list[Running] = []
     try:
         for rank, start in enumerate(devices.starts):

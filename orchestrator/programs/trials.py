@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from orchestrator.programs.commands import filled, values_of
 from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
 from orchestrator.programs.starting import (
     CHANNEL,
+    FILES,
     LOCK,
     PATIENCE,
     REPORTS,
@@ -88,7 +90,7 @@ class Course:
         self.status: Status | None = self._standing.status or (self._cut() if known else None)
         for old in earlier:
             # What it reported while it was ended, or its driver was gone.
-            for _ in self._hear(Lines(old / REPORTS)):
+            for _ in self._hear(Lines(old / REPORTS), 1):
                 pass
             self._hearing.again()
         known = self._standing.measurements
@@ -96,7 +98,7 @@ class Course:
         self._source: Lines | Events = Lines(channel / REPORTS)
         if self._heard.place:
             # A relative place is that which the program itself would write to.
-            path = Path(filled(self._heard.place, values_of(self._trial, 1, own)))
+            path = Path(filled(self._heard.place, values_of(self._trial, 1, own / FILES)))
             self._source = Lines(path) if self._heard.source == "jsonl" else Events(path)
         self._began = time.time()
 
@@ -108,7 +110,7 @@ class Course:
         heard = time.monotonic()
         while not self.is_over():
             exit_ = running.ended(LOOK_SECONDS)
-            for measurement in self._hear(self._source, ended=exit_ is not None and not exit_.code):
+            for measurement in self._hear(self._source, None if exit_ is None else exit_.code):
                 heard = time.monotonic()
                 yield measurement
             if self.is_over():
@@ -126,11 +128,11 @@ class Course:
             else:
                 yield None
 
-    def _hear(self, source: Lines | Events, *, ended: bool = False) -> Iterator[Measurement]:
-        """The new measurements up to the trial's end. With `ended`, the program has ended well, so
-        that what it has reported in part is all there is."""
+    def _hear(self, source: Lines | Events, exited: int | None) -> Iterator[Measurement]:
+        """The new measurements up to the trial's end, by the time that the program has exited with
+        this code, or runs. If it has ended well, what it has reported in part is all there is."""
         try:
-            for measurement in self._new(source, ended=ended):
+            for measurement in self._new(source, exited):
                 if self.is_over():
                     return
                 if self._take(measurement):
@@ -138,11 +140,11 @@ class Course:
         except Unheard as error:
             raise ProgramFailed(str(error)) from None
 
-    def _new(self, source: Lines | Events, *, ended: bool) -> Iterator[Measurement]:
+    def _new(self, source: Lines | Events, exited: int | None) -> Iterator[Measurement]:
         hearing = self._hearing
-        for report in source.new(ended=ended):
+        for report in source.new(exited):
             yield from hearing.line(report) if isinstance(report, bytes) else hearing.report(report)
-        if ended:
+        if exited == 0:
             yield from hearing.rest()
 
     def _take(self, measurement: Measurement) -> bool:
@@ -245,7 +247,8 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
         for old in commission.folder.glob(f"{own.name}-*"):  # of attempts that were killed
             shutil.rmtree(old, ignore_errors=True)
         own = own.with_name(f"{own.name}-{uuid.uuid4().hex[:8]}")
-    own.mkdir(parents=True, mode=0o700, exist_ok=True)
+    for folder in (own, own / FILES):
+        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     began, lock = time.monotonic(), own / LOCK.format(rank=0)
     while _is_locked(lock):  # an earlier attempt ends, and may report
         if time.monotonic() - began > (devices.hang_seconds or math.inf):
@@ -310,9 +313,14 @@ def _keep_log(commission: Commission, channel: Path) -> None:
         commission.log.write(b"".join(parts))
 
 
-def unshared_folder() -> Path:
-    """A folder of this machine for the folders of trials, where a run is in a bucket."""
-    return Path(tempfile.gettempdir()) / f"orchestrate-programs-{os.getuid()}"
+def unshared_folder(run: Place) -> Path:
+    """A folder of this machine for the folders of the trials of a run that is in a bucket. Other
+    runs may have the same trials, and other users of the machine may not enter."""
+    folder = Path(tempfile.gettempdir()) / f"orchestrate-programs-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.lstat().st_uid != os.getuid():
+        raise ProgramFailed(f"{folder} belongs to another user; set TMPDIR to another folder")
+    return folder / hashlib.blake2b(str(run).encode(), digest_size=8).hexdigest()
 
 
 def log_name(trial: Trial) -> str:

@@ -127,10 +127,9 @@ class Queue(ABC):
     def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
         """The trials to start next, all of one study and of one kind. The list is empty if no trial
         waits, at present or ever again. `most` gets the study and the number of its waiting trials,
-        and returns the largest number of trials to return."""
+        and returns the largest number of trials to return; 0: those of another study."""
         for search in self._unfinished:
-            if search.waiting:
-                count = most(search.study, search.waiting)
+            if search.waiting and (count := most(search.study, search.waiting)):
                 return [*map(self.proposal, search.next(self._promising(search.study), count))]
         return []
 

@@ -39,8 +39,8 @@ from orchestrator.sweeping.retries import Retries
 logger = logging.getLogger(__name__)
 
 GIVE_UP_AFTER = 6
-"""Number of failures after which a sweep without a single successful trial is stopped, since more
-trials would fail, too."""
+"""Number of failures after which a sweep without a single successful trial is stopped, unless there
+is a study of which no trial has failed: more of the others would fail, too."""
 
 PUZZLED_AFTER_SECONDS = 60.0
 """Seconds without a running trial after which a message is shown: a machine may be starting, or may
@@ -117,7 +117,8 @@ class Dispatcher:
         self._timed = run.timed()
         self._to_time = {key: TIMES for key in widths if (key, 1) not in self._timed}
         self._micro_batches: dict[StudyKey, int] = {}
-        self._failures, self._any_success, self._last_error = 0, False, ""
+        self._failures = Counter[StudyKey]()
+        self._any_success, self._last_error = False, ""
         self._ran_at = self._looked = clock()
         self._leave_by: float | None = None
         """Time until which trials may save their state; None: nobody has asked for the end."""
@@ -146,8 +147,8 @@ class Dispatcher:
     def _complain(self) -> None:
         if self._nothing_works:
             raise SweepFailed(
-                f"Nothing but failures ({self._failures} so far), so the sweep was stopped. "
-                f"The last error:\n{self._last_error}"
+                f"Nothing but failures ({self._failures.total()} so far), so the sweep was "
+                f"stopped. The last error:\n{self._last_error}"
             )
         if self._queue.stalled and not self._asked_to_end():
             lost = [trial for search in self._queue.searches.values() for trial in search.lost]
@@ -173,15 +174,25 @@ class Dispatcher:
         return self._queue.done or self._queue.stalled
 
     @property
+    def _only_failures(self) -> bool:
+        """Whether so much has failed that only trials of other studies are started now."""
+        return not self._any_success and self._failures.total() >= GIVE_UP_AFTER
+
+    @property
     def _nothing_works(self) -> bool:
-        enough = self._failures >= GIVE_UP_AFTER or self._nothing_left
-        return self._failures > 0 and not self._any_success and enough
+        if self._nothing_left:
+            return bool(self._failures) and not self._any_success
+        if not self._only_failures:
+            return False
+        waiting = {s.study.key for s in self._queue.searches.values() if s.waiting}
+        running = {out.pack.study.key for out in self._out.values()}
+        return waiting | running <= self._failures.keys()
 
     def _next_pack(self) -> Pack | None:
         """The pack to start next, or None if there is none now."""
         if self._nothing_works or self._leave_by is not None:
             return None
-        if (again := self._retries.next()) is not None:
+        if not self._only_failures and (again := self._retries.next()) is not None:
             proposals = [self._queue.proposal(again)]
         elif not (proposals := self._queue.next_pack(self._most)):
             return None
@@ -203,6 +214,8 @@ class Dispatcher:
     def _most(self, study: Study, waiting: int) -> int:
         """Number of trials for one pack: all that wait, or, if there are more slots than packs and
         studies that wait for one, so many that the pack's study gets its share of these slots."""
+        if self._only_failures and study.key in self._failures:
+            return 0
         if self._widths[study.key] == 1:
             return 1
         packs = Counter(out.pack.study.key for out in self._out.values() if out.left)
@@ -248,7 +261,7 @@ class Dispatcher:
             self._progress.note("alone", ALONE.format(where=finished.where, run=self._run.place))
         outcome = finished.outcome
         if outcome.status == "failed":
-            self._failures += 1
+            self._failures[finished.trial.study.key] += 1
             self._last_error = outcome.error or ""
         else:
             self._any_success = True
@@ -264,7 +277,8 @@ class Dispatcher:
             self._records.usage.interrupt(out.begun & out.left.keys(), seconds)
         self._last_error = out.ended_for or failure.text
         decision = self._retries.judge(left, out.begun, out.pack.width, failure)
-        self._failures += decision.counts
+        if decision.counts:
+            self._failures[out.pack.study.key] += 1
         if decision.failed is not None:
             outcome = Outcome(
                 status="failed", steps=0, seconds=0.0, error=self._last_error, died=failure.died

@@ -35,22 +35,22 @@ class StudyProgress:
     running: int = 0
     best_steps: int | None = None
     """The step by which trials had passed every goal."""
-    before: int = 0
-    """Number of trials that were done before this session."""
-    begun: set[tuple[int, int]] = field(default_factory=set)
-    """The trials and repeats that were begun in this session."""
+    trained: set[tuple[int, int]] = field(default_factory=set)
+    """The trials and repeats that were trained so far, to their ends or not."""
+    steps: int = 0
+    """Number of steps that these took."""
+    timed_steps: int = 0
+    """Number of steps that were taken in this session."""
     busy_seconds: float = 0.0
-    """Seconds of workers that trained and evaluated in this session."""
+    """Seconds in which workers took these steps, and evaluated."""
 
     @property
     def left(self) -> int:
         return max(0, self.planned - self.done)
 
-    @property
-    def trained(self) -> int:
-        """Number of trials that were trained in this session, to their ends or not."""
-        done = self.done - self.before
-        return max(done, len(self.begun) - self.running) if self.left else done
+    def add(self, trial: Trial, steps: int) -> None:
+        self.trained.add((trial.index, trial.repeat))
+        self.steps += steps
 
 
 @dataclass(kw_only=True)
@@ -93,19 +93,20 @@ class Progress:
         """Lets the next message of this kind be shown again."""
         self._noted.discard(kind)
 
+    def load(self, finished: FinishedTrial) -> None:
+        """Takes note of a trial of an earlier session."""
+        self.studies[finished.trial.study.key].add(finished.trial, finished.outcome.steps)
+
     def follow(self, key: StudyKey, search: AnySearch) -> None:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
         study.planned, study.done = search.planned, search.settled
         study.best_steps = search.frontier_step()
-        if not study.busy_seconds:
-            study.before = study.done
 
     def start(self, trial: Trial) -> None:
         study = self.studies[trial.study.key]
         if trial.key not in self._started:
             study.running += 1
-        study.begun.add((trial.index, trial.repeat))
         self._started[trial.key] = now = time.monotonic()
         self._first_start = min(self._first_start, now)
 
@@ -119,7 +120,9 @@ class Progress:
         study.running -= 1
         self._last_stop = time.monotonic()
         if outcome is not None:
-            alone = outcome.width == 1
+            alone, steps = outcome.width == 1, outcome.steps - outcome.resumed_steps
+            study.add(trial, steps)
+            study.timed_steps += steps
             study.busy_seconds += self._last_stop - began if alone else outcome.own_seconds
 
     def keep(self, finished: FinishedTrial) -> None:
@@ -149,30 +152,32 @@ class Progress:
         return sum(study.planned for study in self.studies.values())
 
     def seconds_left(self) -> float:
-        """Estimated seconds left; NaN before any trial has been trained. How far running trials
-        have come is not known, so the estimate is made whenever a trial ends, and counted down from
-        then on."""
-        if not (known := self._known()):
+        """Estimated seconds left; NaN before any trial has been trained. How many steps trials take
+        is known from all sessions. How long a step takes is known from this one alone, since the
+        machines may have been others before. How far running trials have come is not known, so the
+        estimate is made whenever a trial ends, and counted down from then on."""
+        studies = self.studies.values()
+        if not (timed := [each for each in studies if each.busy_seconds and each.timed_steps]):
             return math.nan
-        seconds_of, repeated, work = _seconds_of(known), _repeated(known), 0.0
-        for each in self.studies.values():
-            trials = each.planned - each.before
-            if each.planned <= each.study.trials:  # its repeats are not planned yet
+        pace_of = _fitted(timed, [each.busy_seconds / each.timed_steps for each in timed])
+        begun = [each for each in studies if each.steps]
+        known = [each for each in begun if not each.left] or begun
+        steps_of = _fitted(known, [each.steps / len(each.trained) for each in known])
+        repeated, work = _repeated(known), 0.0
+        for each in studies:
+            trials = each.planned
+            if trials <= each.study.trials:  # its repeats are not planned yet
                 trials += round(repeated * _most_repeats(each.study))
-            if (left := trials - (each.done - each.before)) > 0:
-                seconds = seconds_of(each.study)
+            if (left := trials - each.done) > 0:
+                steps = steps_of(each.study)
                 # If it took more than others did, its last trials are still to be trained.
-                work += max(seconds * trials - each.busy_seconds, seconds * left / 4)
+                left_steps = max(steps * trials - each.steps, steps * left / 4)
+                work += left_steps * pace_of(each.study)
         # Busy seconds of trials per second of time, pauses between trials included.
         passed = max(self._last_stop - self._first_start, 1e-9)
-        busy = sum(each.busy_seconds for each in self.studies.values())
+        busy = sum(each.busy_seconds for each in studies)
         seconds = work / max(min(busy / passed, self.slots), 1e-9)
         return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
-
-    def _known(self) -> list[StudyProgress]:
-        """The finished studies of this session, or before there are any, those that have begun."""
-        begun = [each for each in self.studies.values() if each.busy_seconds and each.trained]
-        return [each for each in begun if not each.left] or begun
 
 
 def _most_repeats(study: Study) -> int:
@@ -186,10 +191,10 @@ def _repeated(known: Sequence[StudyProgress]) -> float:
     return sum(each.planned - each.study.trials for each in finished) / most if most else 1.0
 
 
-def _seconds_of(known: Sequence[StudyProgress]) -> Callable[[Study], float]:
-    """Returns the seconds that a trial of a study takes. Its workload, recipe and batch size each
-    multiply them by a factor, which is fitted to the known studies by ridge regression and is 1
-    where nothing is known."""
+def _fitted(known: Sequence[StudyProgress], values: Sequence[float]) -> Callable[[Study], float]:
+    """Returns what a study has, given the values of those that are known. Its workload, recipe and
+    batch size each multiply it by a factor, which is fitted by ridge regression and is 1 where
+    nothing is known."""
     import numpy as np
 
     def parts(study: Study) -> list[tuple[str, object]]:
@@ -206,10 +211,10 @@ def _seconds_of(known: Sequence[StudyProgress]) -> Callable[[Study], float]:
         return there
 
     rows = np.array([row(each.study) for each in known])
-    seconds = np.array([each.busy_seconds / each.trained for each in known])
-    level = np.log(seconds).mean()
+    logs = np.log(values)
+    level = logs.mean()
     inverse = np.linalg.inv(rows.T @ rows + np.eye(len(column)))
-    factors = inverse @ rows.T @ (np.log(seconds) - level)
+    factors = inverse @ rows.T @ (logs - level)
     # The mean of what scatters in logarithms lies above the exponential of their mean.
-    level += np.log(seconds.sum() / np.exp(level + rows @ factors).sum())
+    level += np.log(sum(values) / np.exp(level + rows @ factors).sum())
     return lambda study: float(np.exp(level + row(study) @ factors))

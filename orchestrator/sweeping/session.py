@@ -166,9 +166,8 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
     keys = [study.key for study in planned.studies]
     if sum(run.in_parallel(run.loose, keys)) > merger.MOST_LOOSE:
         _put_together(run, keys, how, finished=False)
-    queue, progress = queue_of(run, planned, how.say), Progress(planned.studies)
-    for key, search in queue.searches.items():
-        progress.follow(key, search)
+    progress = Progress(planned.studies)
+    queue = queue_of(run, planned, progress, how.say)
     ended = Ended(run=run, status="done")
     if queue.done:
         how.say(f"{run.place} holds every trial of this sweep, so there is nothing to train.")
@@ -190,8 +189,13 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
     return written
 
 
-def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda text: None) -> Queue:
-    """The searches, brought to the state that the run's files record."""
+def queue_of(
+    run: RunFiles,
+    planned: Plan,
+    progress: Progress,
+    say: Callable[[str], None] = lambda text: None,
+) -> Queue:
+    """The searches, brought to the state that the run's files record, and their progress."""
     sweep, anew = planned.sweep, 0
     branching = branching_of(sweep, planned.studies) if sweep.branch else None
     queue: Queue = branching or Director(
@@ -203,6 +207,7 @@ def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda t
         for finished in trials:
             if finished.outcome.status != "failed":
                 queue.load(finished)
+                progress.load(finished)
     if anew:
         say(
             f"The sweep asks for more than before, so up to {anew} trials that had ended begin "
@@ -216,6 +221,8 @@ def queue_of(run: RunFiles, planned: Plan, say: Callable[[str], None] = lambda t
             # From its start: it would go on behind the states that are missing.
             Checkpoint.of(branching.trunk, run.checkpoints, 0).place.remove()
             branching.train_trunk_again()
+    for key, search in queue.searches.items():
+        progress.follow(key, search)
     return queue
 
 

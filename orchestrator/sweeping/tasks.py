@@ -90,7 +90,7 @@ class Tasks:
         ]
 
     def _commissions(self, pack: Pack, race: PackRace) -> list[Commission]:
-        folder = self.checkpoints.local or unshared_folder()
+        folder = self.checkpoints.local or unshared_folder(self.checkpoints)
         return [
             Commission(
                 trial=proposal.trial,
