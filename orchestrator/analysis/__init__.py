@@ -54,6 +54,7 @@ from orchestrator.analysis.words import (
     cooled_sentences,
     errors_in_words,
     factor_in_words,
+    fifth_in_words,
     frontier_cells,
     growing_sentence,
     headline,

@@ -16,6 +16,7 @@ from orchestrator.analysis import (
     cooled_sentences,
     curves_of,
     errors_in_words,
+    fifth_in_words,
     frontier_cells,
     growing_sentence,
     holding_in_words,
@@ -94,22 +95,15 @@ def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[
             "Workload": one.workload,
             "Goal": one.goal,
             "Recipe": one.recipe,
-            "+20 % examples at": _fifth_more(one),
+            "+20 % examples at": fifth_in_words(one),
             "Useful until": ""
             if (useful := one.max_useful_batch_size) is None
             else in_words(useful),
             "B_crit": "" if (b_crit := one.critical_batch_size) is None else in_words(b_crit),
-            "if it must hold": _fifth_more(held[one.names]) if one.names in held else "",
+            "if it must hold": fifth_in_words(held[one.names]) if one.names in held else "",
         }
         for one in found
     ]
-
-
-def _fifth_more(scaling: Scaling) -> str:
-    fifth, bound = scaling.critical_by_examples, scaling.critical_by_examples_is
-    if fifth is None or bound.startswith("below"):
-        return scaling.verdict if fifth is None else bound
-    return in_words(fifth) + " or less" * (bound == "at most")
 
 
 def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
