@@ -16,11 +16,13 @@ from orchestrator.analysis import (
     costs,
     devices_of,
     doubts_about,
+    in_time,
     in_words,
     tuned,
 )
 from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
+from orchestrator.analysis.words import in_digits
 from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import FrontierRow, StepTime, column_of
@@ -238,6 +240,12 @@ def test_too_little_to_tell_a_power_is_said() -> None:
 )
 def test_estimates_as_people_read_them(estimate: Estimate, words: str) -> None:
     assert in_words(estimate) == words
+
+
+def test_large_amounts_are_said_in_full() -> None:
+    said = [in_digits(value) for value in (0.01234, 13.37, 1234.5, 2e9)]
+    assert said == ["0.0123", "13.4", "1,234", "2e+09"]
+    assert in_time(1234 * 86400) == "1,234 days"
 
 
 def test_workloads_that_differ_in_one_thing_are_found() -> None:

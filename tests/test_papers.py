@@ -2,6 +2,7 @@
 
 import csv
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from conftest import ROOT, orchestrate
@@ -34,6 +35,32 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
         run.provenance()["packages"]["torch"],
     ):
         assert value in said
+
+
+def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:
+    run = RunFiles.open(RUN)
+    rates = [s.space["learning_rate"] for s in run.studies() if s.recipe == "linear"]
+    said = methods_of(run, frontier_of(run))
+    ends = f"{min(rates):.4g} at batch size 4 to {max(rates):.4g} at 1,400"
+    assert f"linear (momentum): learning_rate {ends}, momentum 0.9;" in said
+
+
+def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
+    """As of an import whose best batch sizes are asked for."""
+    run = write_run(tmp_path, [("exhausted", [0.5, 0.1])], "val/error < 0.2", imported=True)
+    run.create(run.sweep(), [replace(study, goals=()) for study in run.studies()], {})
+    said = methods_of(run, [])
+    assert "1 trials and 0 repeats" in said
+    assert "steps" not in said
+    assert "Intervals" not in said
+
+
+def test_methods_say_which_curves_are_of_minima() -> None:
+    run = RunFiles.open(RUN)
+    rows = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in frontier_of(run)]
+    said = methods_of(run, rows)
+    assert "steps are medians of the other half. Some curves show medians" in said
+    assert "curves of digits/mlp, sqrt, val/error < 0.04 show minima" in said
 
 
 def test_methods_of_a_run_that_says_little(tmp_path: Path) -> None:

@@ -11,9 +11,11 @@ from test_growth import SweepFile, made
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import advice, costs, points_of, scalings, sentence
+from orchestrator.analysis import Estimate, advice, costs, points_of, scalings, sentence
+from orchestrator.analysis.pairs import Answers, sides_of
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status, Study
+from orchestrator.report import Panel
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.results import FrontierRow, frontier_of, to_csv
@@ -157,6 +159,16 @@ def test_what_is_too_little_is_drawn_and_not_fitted() -> None:
     drawn = steps_to_goal([*ROWS, short]).as_plotly().data
     (line,) = (line for line in drawn if line.name == ROWS[0].recipe)
     assert line.y[-1] == 9
+
+
+def test_a_goal_that_is_passed_before_the_first_step_was_reached() -> None:
+    rows = [replace(row, steps=0, resolution=0) for row in ROWS]
+    (*_, crosses) = steps_to_goal(rows).as_plotly().data
+    assert "the goal was passed before the first step" in crosses.hovertext[0]
+    panel = Panel(workload="w", goal=Goal.parse(ROW.goal), rows=rows)
+    assert panel.least == "The goal was passed before the first step."
+    side = sides_of(Answers(rows=rows), {})[rows[0].key, rows[0].goal]
+    assert side.estimate == Estimate(value=0, low=0, high=0)
 
 
 def test_a_study_that_has_not_finished_is_not_yet_there() -> None:

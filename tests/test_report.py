@@ -17,7 +17,8 @@ from conftest import assert_refused, ended, make_trial, orchestrate, refused, tr
 from plotly.subplots import make_subplots
 from test_frontier import write_run
 
-from orchestrator.analysis import Largeness, OptionPoint, Quality, devices_of
+from orchestrator.analysis import Estimate, Largeness, OptionPoint, Quality, devices_of
+from orchestrator.analysis.scale_laws import ScalePoint, laws_of
 from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
@@ -28,8 +29,9 @@ from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Tried
 from orchestrator.report.numbers import table_of_ratios
-from orchestrator.report.page import settings_of, write_report
+from orchestrator.report.page import Figures, settings_of, write_report
 from orchestrator.report.panel import panel_section
+from orchestrator.report.scales import laws_fold
 from orchestrator.report.style import COLOURS, Drawing, mark
 from orchestrator.report.trials import outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
@@ -506,6 +508,25 @@ def test_metaparameters_that_not_every_trial_has(tmp_path: Path) -> None:
     found = tried_of([study], outcomes(run, GOAL, [study]))
     assert found is not None
     assert found.sizes == [study.batch_size]
+
+
+def test_a_program_of_the_second_run_is_told_as_well() -> None:
+    one = Panel(workload="w", goal=GOAL, rows=ROWS)
+    other = replace(one, is_program=True)
+    assert gathering._joined(one, other).is_program
+
+
+def test_axes_of_laws_keep_the_names_of_metrics() -> None:
+    points = [
+        ScalePoint(workload="<b>w", at={"data": size}, value=Estimate(value=v, low=v, high=v))
+        for size, v in ((1e6, 8.0), (2e6, 17.0), (4e6, 31.0))
+    ]
+    (law,) = laws_of("B_crit until val/mAP > 0.5", "sgd", points)
+    figures = Figures()
+    laws_fold([law], figures.show, opened=True)
+    drawn = figures.drawn[0][2]
+    assert next(drawn.axes("y"))["title"]["text"] == "B_crit until val/mAP &gt; 0.5"
+    assert drawn.data[0]["hovertext"][0].startswith("&lt;b&gt;w")
 
 
 @pytest.mark.dear

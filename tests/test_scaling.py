@@ -10,11 +10,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_report import UNREACHED
+from test_report import GOAL, ROW, UNREACHED
 
-from orchestrator.analysis import Scaling, compared_with, headline, scaling_of, scalings, sentence
+from orchestrator.analysis import (
+    Estimate,
+    Scaling,
+    compared_with,
+    fifth_in_words,
+    headline,
+    scaling_of,
+    scalings,
+    sentence,
+)
 from orchestrator.analysis.errors import Errors
-from orchestrator.analysis.scaling import rises_after
+from orchestrator.analysis.pairs import curve_pair
+from orchestrator.analysis.scaling import SCALES, rises_after
+from orchestrator.analysis.words import exponent_in_words
+from orchestrator.report import Panel
+from orchestrator.report.numbers import numbers
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -129,6 +142,56 @@ def test_perfect_scaling_to_the_end_is_said() -> None:
     assert "steps still fall at 4,096, the largest tested" in sentence(found)
     critical = found.critical_batch_size
     assert critical is None or critical.high == math.inf
+
+
+@pytest.mark.parametrize("largest", [100, 1500, 60_000])
+def test_the_end_of_the_range_is_met_whatever_its_logarithm_rounds_to(largest: int) -> None:
+    found = answer([(size, 2**20 / size) for size in (1, 4, 16, 64, largest)])
+    assert found.critical_by_examples.value == largest
+    assert f"no batch size up to {largest:,} takes a fifth more" in headline(found)
+    assert found.verdict == SCALES
+
+
+def test_what_the_largest_batch_size_cuts_off_is_no_end_of_an_interval() -> None:
+    """The bend of 300 takes a fifth more examples at 66, of which sizes up to 32 say nothing."""
+    chance, sizes = np.random.default_rng(1), SIZES[:6]
+    off = 2 ** (0.1 * chance.standard_normal(len(sizes)))
+    exact = zip(planted(bend(300, 1), sizes), off, strict=True)
+    found = answer([(size, steps * by) for (size, steps), by in exact], error=0.1)
+    assert found.critical_by_examples.high == 32
+    assert found.fifth_more.high == math.inf
+    assert re.search(r"batch size \d+ (\(\d+ )?or more\)? takes a fifth more", headline(found))
+    assert "or more" in fifth_in_words(found)
+    perfect = answer([(size, 2**20 / size) for size in SIZES[:6]])
+    assert fifth_in_words(perfect) == "32 or more"
+    late = replace(found, critical_by_examples_is="at most")
+    assert "do not tell which batch size takes a fifth more" in headline(late)
+    assert fifth_in_words(late) == "not bounded"
+
+
+def test_a_recipe_that_was_tested_less_far_does_not_scale_less_far() -> None:
+    short = answer([(size, 2**20 / size) for size in SIZES[:6]])
+    far = answer(planted(bend(2000, 1), SIZES))
+    fifths, _ = compared_with(short, far)
+    assert fifths.low < 1 < fifths.high == math.inf
+    fifths, _ = compared_with(far, short)
+    assert 0 == fifths.low < 1 < fifths.high
+    assert curve_pair(short, far, same=False).verdict == "agree"
+    assert curve_pair(far, short, same=False).verdict == "agree"
+    near = answer(planted(bend(20, 1), SIZES))
+    assert curve_pair(short, near, same=False).verdict == "differ"
+
+
+def test_exponents_are_said_with_two_digits_everywhere() -> None:
+    points = planted(bend(128, 1.4), SIZES)
+    rows = [replace(ROW, batch_size=size, steps=round(steps)) for size, steps in points]
+    panel = Panel(workload="w", goal=GOAL, rows=rows)
+    (found,) = panel.scalings
+    said = exponent_in_words(found.exponent)
+    assert re.fullmatch(r"1\.\d \(.*", said)
+    assert said in sentence(found)
+    assert f"<td>{said}</td>" in numbers(panel, lambda *_: "")
+    assert exponent_in_words(Estimate(value=math.inf, low=math.inf, high=math.inf)) == "over 20"
 
 
 def test_a_flat_curve_is_called_flat() -> None:

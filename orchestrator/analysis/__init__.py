@@ -55,7 +55,7 @@ from orchestrator.analysis.words import (
     cooled_sentences,
     errors_in_words,
     factor_in_words,
-    fifth_more_of,
+    fifth_in_words,
     frontier_cells,
     growing_sentence,
     headline,

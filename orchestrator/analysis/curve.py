@@ -100,7 +100,9 @@ class Curves:
 
     def examples_within(self, tolerance: float) -> Estimate:
         """The largest batch size whose examples exceed the fewest tested by at most this share."""
-        return estimate_of(2 ** self.log_within(tolerance))
+        logs, last = self.log_within(tolerance), self.log_sizes[-1]
+        # At the end it is the largest batch size itself, not that but for rounding.
+        return estimate_of(np.where(logs < last, 2**logs, np.rint(2**last)))
 
     def log_within(self, tolerance: float) -> Floats:
         """log of that batch size, for each curve."""

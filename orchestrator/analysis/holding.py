@@ -55,7 +55,7 @@ class Holding:
         return any(
             a is not None and b is not None and not (b.holds(a.value) or a.holds(b.value))
             for a, b in (
-                (first.critical_by_examples, held.critical_by_examples),
+                (first.fifth_more, held.fifth_more),
                 (first.critical_batch_size, held.critical_batch_size),
             )
         )

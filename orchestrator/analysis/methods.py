@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.analysis.estimates import CONFIDENCE
-from orchestrator.analysis.points import has_medians
+from orchestrator.analysis.points import beside_minima, curves_of, has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
@@ -20,34 +20,36 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     studies = run.studies()
     goals = dict.fromkeys(row.goal for row in rows)
     sizes = sorted({study.batch_size for study in studies})
+    measured = f"measured the number of steps until {listed([*goals])} for" if goals else "ran"
     workloads = listed([*dict.fromkeys(study.workload for study in studies)])
-    said = [
-        f"We measured the number of steps until {listed([*goals])} for {workloads} at the batch "
-        f"sizes {listed([f'{size:,}' for size in sizes])}."
-    ]
+    at = listed([f"{size:,}" for size in sizes])
+    said = [f"We {measured} {workloads} at the batch sizes {at}."]
     if run.imported:
         said.append("The trainings were made elsewhere, and their files were imported.")
     elif "recipes" in (sweep := run.sweep()):
         said += [*_search(sweep, studies), *_trials(studies)]
-    said.append(_repeats(studies, rows))
-    said.append(
-        f"Intervals hold {CONFIDENCE:.0%}. They combine the scatter of seeds, what other trials "
-        f"would have found, the distance between measurements and the scatter about the curve, as "
-        f"far as these are known, over all bends S_min (1 + (B_c / B)^a)^(1/a) that the points "
-        f"allow. B_crit is that of the law with a = 1. A batch size is useful until steps lie "
-        f"within {USEFUL_TOLERANCE:.0%} of the fewest."
-    )
+    if goals:
+        said += [_repeats(studies, rows), _INTERVALS]
     said.append(_amount(run, studies))
     return " ".join(filter(None, said))
 
 
+_INTERVALS = (
+    f"Intervals hold {CONFIDENCE:.0%}. They combine the scatter of seeds, what other trials "
+    f"would have found, the distance between measurements and the scatter about the curve, as far "
+    f"as these are known, over all bends S_min (1 + (B_c / B)^a)^(1/a) that the points allow. "
+    f"B_crit is that of the law with a = 1. A batch size is useful until steps lie within "
+    f"{USEFUL_TOLERANCE:.0%} of the fewest."
+)
+
+
 def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
-    of_recipe = {study.recipe: study for study in studies}
-    recipes = [
-        f"{name}{'' if study.optimizer in (name, '') else f' ({study.optimizer})'}: "
-        + ", ".join(f"{entry} {_range(value)}" for entry, value in study.space.items())
-        for name, study in of_recipe.items()
-    ]
+    recipes = []
+    for name in dict.fromkeys(study.recipe for study in studies):
+        mine = sorted((s for s in studies if s.recipe == name), key=lambda s: s.batch_size)
+        optimizer = "" if mine[0].optimizer in (name, "") else f" ({mine[0].optimizer})"
+        entries = (f"{entry} {_ranges(entry, mine)}" for entry in mine[0].space)
+        recipes.append(f"{name}{optimizer}: {', '.join(entries)}")
     schedules = {
         recipe["name"]: write_yaml(recipe["schedule"], flow=True).strip()
         for recipe in sweep["recipes"]
@@ -63,13 +65,22 @@ def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
     ]
 
 
+def _ranges(name: str, studies: Sequence[Study]) -> str:
+    """The range of one metaparameter, or its ends if it follows the batch size by a rule."""
+    first, last = (_range(study.space[name]) for study in (studies[0], studies[-1]))
+    if first == last:
+        return first
+    sizes = f"{studies[0].batch_size:,}", f"{studies[-1].batch_size:,}"
+    return f"{first} at batch size {sizes[0]} to {last} at {sizes[1]}"
+
+
 def _range(entry: object) -> str:
     if isinstance(entry, Range):
         scale = "" if entry.scale == "linear" else f" ({entry.scale.replace('_', ' ')})"
         return f"{entry.low:g} to {entry.high:g}{scale}"
     if isinstance(entry, Choice):
         return f"of {listed([*map(str, entry.options)])}"
-    return str(entry)
+    return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
 
 
 def _trials(studies: Sequence[Study]) -> list[str]:
@@ -82,8 +93,13 @@ def _trials(studies: Sequence[Study]) -> list[str]:
 
 
 def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
-    if not has_medians(rows):
+    curves = {", ".join(names): curve for names, curve in curves_of(rows).items()}
+    if not any(map(has_medians, curves.values())):
         return "Steps are the fewest of any trial, which are too few by luck."
+    return _medians(studies) + beside_minima(curves)
+
+
+def _medians(studies: Sequence[Study]) -> str:
     study = next((study for study in studies if study.repeats), None)
     if study is None:
         return "Steps are medians over trainings that differ in their seeds."

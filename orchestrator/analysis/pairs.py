@@ -103,7 +103,9 @@ class Side:
         if point is None:
             return None
         if point.again is None:
-            return Estimate(value=point.steps, low=self.earliest, high=point.steps)
+            return Estimate(
+                value=point.steps, low=min(self.earliest, point.steps), high=point.steps
+            )
         high = math.inf if point.again.high is None else point.again.high
         return Estimate(value=point.steps, low=point.again.low, high=high)
 
@@ -238,7 +240,7 @@ def _concluded(
 
 def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     """Compares fifth-more batch sizes; `same`: all studies of the curve are the same."""
-    of_a, of_b = a.critical_by_examples, b.critical_by_examples
+    of_a, of_b = a.fifth_more, b.fifth_more
     pair = CurvePair(
         workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"
     )
@@ -248,6 +250,6 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
         return replace(pair, ratio=Estimate(value=1.0), verdict="same")
     ratio = ratio_of(of_b, of_a)
     assert ratio is not None
-    log, low, high = map(math.log2, (ratio.value, *ratio.ends))
+    log, low, high = (math.log2(end) if end else -math.inf for end in (ratio.value, *ratio.ends))
     deviation = (log - low if log > 0 else high - log) / normal_reach()
     return _concluded(pair, log, low, high, deviation)

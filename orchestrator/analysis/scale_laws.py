@@ -20,7 +20,7 @@ from orchestrator.analysis.best_batch import BestBatch, LowestAt, best_batch_siz
 from orchestrator.analysis.estimates import Estimate, Floats, reach_of
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.scaling import Scaling, scalings
-from orchestrator.analysis.words import in_words, listed
+from orchestrator.analysis.words import in_digits, in_words, listed
 from orchestrator.records import BadInput, wrong_value
 from orchestrator.results import GoalOf, RunFiles, Within, frontier_of
 
@@ -380,9 +380,7 @@ def laws_of_critical(curves: Sequence[Scaling], scales: Scales) -> Iterator[Law]
         mine = [c for c in curves if (c.recipe, c.goal) == (recipe, goal) and c.workload in scales]
         critical = ((one.workload, one.critical_batch_size) for one in mine)
         fifth_more = (
-            (one.workload, one.critical_by_examples)
-            for one in mine
-            if not one.critical_by_examples_is
+            (one.workload, one.fifth_more) for one in mine if not one.critical_by_examples_is
         )
         points_of = {CRITICAL: _placed(critical, scales), FIFTH_MORE: _placed(fifth_more, scales)}
         quantity = max(points_of, key=lambda quantity: len(points_of[quantity]))
@@ -418,8 +416,8 @@ def law_in_words(law: Law) -> list[str]:
         ),
         *(
             f"held against itself: {_place(one.point.at)} is predicted from all smaller as "
-            f"{in_words(one.predicted, _number)} and measured as "
-            f"{in_words(one.point.value, _number)}: {'holds' if one.holds else 'misses'}"
+            f"{in_words(one.predicted, in_digits)} and measured as "
+            f"{in_words(one.point.value, in_digits)}: {'holds' if one.holds else 'misses'}"
             for one in law.held
         ),
         *(f"left out: {one}" for one in law.left_out),
@@ -429,14 +427,14 @@ def law_in_words(law: Law) -> list[str]:
 def predicted_in_words(law: Law, found: Predicted) -> str:
     """The law at another place, from how far it is said, and what a change of exponent would do."""
     far = [f"{times:,.3g} times beyond {name}" for name, times in found.beyond.items() if times > 1]
-    said = f"at {_place(found.at)}: {in_words(found.value, _number)}, "
+    said = f"at {_place(found.at)}: {in_words(found.value, in_digits)}, "
     if not far:
         return f"{said}within what was measured"
     said += f"{listed(far)} that was measured"
     if law.bent:
         said += f". NOT to be trusted: the exponent of {listed(law.bent)} changes along the points"
     if found.if_bent is not None:
-        low, high = map(_number, found.if_bent.ends)
+        low, high = map(in_digits, found.if_bent.ends)
         said += f". If the exponent may go on changing as it does over the points: {low} to {high}"
     return said
 
@@ -447,7 +445,3 @@ def _place(at: Mapping[str, float]) -> str:
 
 def _exponent(estimate: Estimate) -> str:
     return in_words(estimate, "{:.2f}".format)
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:.3g}"

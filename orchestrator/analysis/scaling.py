@@ -114,6 +114,15 @@ class Scaling(OfCurve):
     """All curves that the points allow."""
     errors: Errors | None = field(default=None, repr=False)
 
+    @property
+    def fifth_more(self) -> Estimate | None:
+        """`critical_by_examples`; if its interval goes up to the largest batch size, nothing that
+        was tested bounds it from above, and it has no upper end."""
+        found, largest = self.critical_by_examples, self.largest
+        if found is None or largest is None or found.ends[1] < largest:
+            return found
+        return replace(found, high=math.inf)
+
     def to_json(self) -> dict[str, Any]:
         found = asdict(replace(self, curves=None, errors=None))
         del found["curves"], found["errors"]
@@ -231,9 +240,16 @@ def compared_with(one: Scaling, other: Scaling) -> tuple[Estimate, Estimate]:
     """Two ratios of a recipe to another one: of the batch sizes that take a fifth more examples,
     and of the fewest steps of any tested batch size."""
     assert one.curves is not None
+    assert one.fifth_more is not None
     assert other.curves is not None
-    fifths = (2 ** each.log_within(CRITICAL_TOLERANCE) for each in (one.curves, other.curves))
-    return ratio_of_draws(*fifths), ratio_of_draws(_fewest(one), _fewest(other))
+    assert other.fifth_more is not None
+    draws = (2 ** each.log_within(CRITICAL_TOLERANCE) for each in (one.curves, other.curves))
+    fifths = ratio_of_draws(*draws)
+    if other.fifth_more.high == math.inf:
+        fifths = replace(fifths, low=0.0)
+    if one.fifth_more.high == math.inf:
+        fifths = replace(fifths, high=math.inf)
+    return fifths, ratio_of_draws(_fewest(one), _fewest(other))
 
 
 def fewest_steps(one: Scaling) -> float:

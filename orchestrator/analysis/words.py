@@ -20,7 +20,7 @@ def headline(scaling: Scaling) -> str:
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
-    said = [_wastes(scaling, scaling.largest)]
+    said = [_wastes(scaling)]
     if scaling.verdict == SCALES:
         left = "left" if scaling.left_out else "tested"
         said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
@@ -31,20 +31,37 @@ def headline(scaling: Scaling) -> str:
     return f"{scaling.recipe}: {'; '.join(said)}."
 
 
-def _wastes(scaling: Scaling, largest: int) -> str:
+def _wastes(scaling: Scaling) -> str:
     """Says which batch size takes a fifth more examples than the fewest, as far as it is known."""
-    fifth = scaling.critical_by_examples
+    fifth, largest = scaling.fifth_more, scaling.largest
     assert fifth is not None
+    assert largest is not None
     low, high = fifth.ends
     if scaling.critical_by_examples_is == "below the smallest tested":
         return "the smallest batch size tested already takes a fifth more examples than the fewest"
     if scaling.critical_by_examples_is == "at most":
+        if high == math.inf:
+            return "those tested do not tell which batch size takes a fifth more examples"
         return f"batch size {_rounded(high)} or less takes a fifth more examples"
-    if fifth.value >= largest:
-        if low < largest:
-            return f"batch size {_rounded(low)} or more takes a fifth more examples"
+    if low >= largest:
         return f"no batch size up to {largest:,} takes a fifth more examples than the fewest"
-    return f"batch size {in_words(fifth)} takes a fifth more examples than the fewest"
+    than = "" if fifth.value >= largest else " than the fewest"
+    return f"batch size {fifth_in_words(scaling)} takes a fifth more examples{than}"
+
+
+def fifth_in_words(scaling: Scaling) -> str:
+    """The batch size that takes a fifth more examples, for a table; if nothing was fitted, why."""
+    fifth, bound = scaling.fifth_more, scaling.critical_by_examples_is
+    if fifth is None or scaling.largest is None:
+        return scaling.verdict
+    if bound == "below the smallest tested":
+        return bound
+    low, high = fifth.ends
+    if bound == "at most":
+        return "not bounded" if high == math.inf else f"{in_words(fifth)} or less"
+    if fifth.value >= scaling.largest:
+        return f"{_rounded(low)} or more" if low < scaling.largest else f"over {scaling.largest:,}"
+    return in_words(fifth)
 
 
 def bend_cells(scaling: Scaling) -> dict[str, str]:
@@ -53,21 +70,10 @@ def bend_cells(scaling: Scaling) -> dict[str, str]:
     still = scaling.verdict == SCALES
     return {
         "Recipe": scaling.recipe,
-        "+20 % examples at": fifth_more_of(scaling),
+        "+20 % examples at": fifth_in_words(scaling),
         "Useful until": "" if useful is None or still else in_words(useful),
         "B_crit": "" if critical is None else in_words(critical),
     }
-
-
-def fifth_more_of(scaling: Scaling) -> str:
-    """Which batch size takes a fifth more examples than the fewest; empty if it isn't known."""
-    fifth, bound = scaling.critical_by_examples, scaling.critical_by_examples_is
-    if fifth is None or bound.startswith("below"):
-        return bound
-    if bound != "at most" and scaling.largest is not None and fifth.value >= scaling.largest:
-        low, _ = fifth.ends
-        return f"{_rounded(low)} or more" if low < scaling.largest else f"over {scaling.largest:,}"
-    return in_words(fifth) + " or less" * (bound == "at most")
 
 
 def sentence(scaling: Scaling) -> str:
@@ -113,6 +119,8 @@ def exponent_in_words(exponent: Estimate) -> str:
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}" for end in (exponent.value, *exponent.ends)
     )
+    if low == "over 20":
+        return low
     return f"{value} ({low} or more)" if high == "over 20" else f"{value} ({low} to {high})"
 
 
@@ -328,9 +336,14 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def in_digits(value: float) -> str:
+    """Three digits of a number, or from 100 on all before its decimal point."""
+    return f"{value:,.0f}" if 100 <= value < 1e9 else f"{value:.3g}"
+
+
 def in_time(seconds: float) -> str:
     """Formats a duration in the unit that suits its length."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * length:
-            return f"{seconds / length:.3g} {unit}"
+            return f"{in_digits(seconds / length)} {unit}"
     return f"{seconds:.3g} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"

@@ -81,7 +81,7 @@ class Compared:
     studies: Table[StudyPair]
     """The steps to goal of each study in both runs."""
     curves: Table[CurvePair]
-    """B_crit of each curve in both runs."""
+    """The batch size of each curve that takes a fifth more examples, in both runs."""
     differences: Table[Difference]
     """What differs in their sweeps, studies, versions and machines."""
 

@@ -17,7 +17,7 @@ from orchestrator.analysis import (
     cooled_sentences,
     curves_of,
     errors_in_words,
-    fifth_more_of,
+    fifth_in_words,
     frontier_cells,
     growing_sentence,
     holding_in_words,
@@ -95,15 +95,10 @@ def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[
             "Workload": one.workload,
             "Goal": one.goal,
             **bend_cells(one),
-            "+20 % examples at": fifth_more_of(one) or one.verdict,
-            "if it must hold": _if_it_holds(held.get(one.names)),
+            "if it must hold": fifth_in_words(held[one.names]) if one.names in held else "",
         }
         for one in found
     ]
-
-
-def _if_it_holds(held: Scaling | None) -> str:
-    return "" if held is None else fifth_more_of(held) or held.verdict
 
 
 def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:

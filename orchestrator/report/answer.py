@@ -20,6 +20,7 @@ from orchestrator.analysis.words import (
     growing_sentence,
     headline,
     in_count,
+    in_digits,
     in_time,
 )
 from orchestrator.records import ENOUGH_SIZES
@@ -163,10 +164,8 @@ def _reading(panel: Panel) -> str:
     said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
     if any(scaling.curves for scaling in panel.drawn.scalings):
         said.append("Dotted: the middle of all bends that the points allow, nine tenths shaded.")
-    missing = [row for row in panel.drawn.rows if row.steps is None]
-    if missing:
-        yet = "" if all(row.finished for row in missing) else ", or not yet"
-        said.append(f"Crosses at the top: the goal was not reached{yet}.")
+    if len(trained_points(panel.drawn.rows)) < len(panel.drawn.rows):
+        said.append("Crosses at the top: no steps to the goal are known; hovering says why.")
     return " ".join(said)
 
 
@@ -191,7 +190,7 @@ def _card(cost: Cost) -> str:
     for one in cost.priced:
         needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"
         if one.money is not None:
-            needs += f", {one.money:,.3g} in money"
+            needs += f", {in_digits(one.money)} in money"
     point = ", ".join(f"{name} {short(value)}" for name, value in cost.params.items())
     needs += f"; {point}" if point else ""
     return f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br><span>{escape(needs)}</span>"
@@ -340,6 +339,8 @@ def _why(name: str, row: FrontierRow) -> str:
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
         why = "not known: trials were ended at other goals"
+    elif row.steps_answered == 0:
+        why = "the goal was passed before the first step"
     elif row.repeats is not None and row.steps is not None:
         why = "too few of the winner's repeats reached the goal"
     else:

@@ -166,6 +166,8 @@ class Panel:
     @property
     def least(self) -> str:
         if not self.costs:
+            if any(row.steps_answered == 0 for row in self.rows):
+                return "The goal was passed before the first step."
             if any(row.censored for row in self.rows):
                 return "Not known: trials were ended before they could reach this goal."
             if not all(row.finished for row in self.rows):

@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from orchestrator.analysis.cost import Cost, Priced
-from orchestrator.analysis.words import in_count, in_time
+from orchestrator.analysis.words import in_count, in_digits, in_time
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import Drawing, mark, of_size
@@ -141,9 +141,10 @@ def _describe(cost: Cost, one: Priced | None = None) -> str:
     said = of_size(cost.batch_size, cost.recipe)
     said += f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
     if one is not None:
-        said += f"<br>on {one.devices} devices {one.seconds:.3g} s, {one.device_seconds:.3g} "
-        said += "device-seconds" + ("" if one.money is None else f", {one.money:,.3g} in money")
+        said += f"<br>on {in_devices(one.devices)} {in_digits(one.seconds)} s, "
+        said += f"{in_digits(one.device_seconds)} device-seconds"
+        said += "" if one.money is None else f", {in_digits(one.money)} in money"
         said += "<br>not timed: if exchanging gradients took no time" * (not one.timed)
     elif cost.seconds is not None:
-        said += f"<br>{cost.seconds:.3g} s of training as measured of the winner"
+        said += f"<br>{in_digits(cost.seconds)} s of training as measured of the winner"
     return said

@@ -199,4 +199,8 @@ def _joined(one: Panel, other: Panel) -> Panel:
             parts[field.name] = [*mine, *theirs]
     if not (one.detailed is other.detailed is None):
         parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
-    return replace(one, **parts, largeness=one.largeness or other.largeness)
+    return replace(
+        one, **parts,
+        largeness=one.largeness or other.largeness,
+        is_program=one.is_program or other.is_program,
+    )  # fmt: skip

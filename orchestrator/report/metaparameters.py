@@ -65,7 +65,11 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
             intervals.append(
                 f"B^{curve.exponent:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
             )
-    zeros = [f"{curve.recipe} ({curve.zeros} batch sizes)" for curve in curves if curve.zeros]
+    zeros = [
+        f"{curve.recipe} ({curve.zeros} batch size{'s' * (curve.zeros > 1)})"
+        for curve in curves
+        if curve.zeros
+    ]
     falls = any(curve.exponent is not None and curve.exponent < 0 for curve in curves)
     how = "follows" if falls else "grows like"
     spoken = name.replace("_", " ")

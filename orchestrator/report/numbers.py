@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from orchestrator.analysis.errors import BestOf
+from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.scaling import (
@@ -20,6 +21,8 @@ from orchestrator.analysis.words import (
     compared_in_words,
     ends_of,
     errors_in_words,
+    exponent_in_words,
+    fifth_in_words,
     in_count,
     in_words,
     remarks_of,
@@ -65,9 +68,9 @@ def numbers(panel: Panel, show: Show) -> str:
 
 def finding(panel: Panel) -> str:
     known = [
-        f"{in_words(one.critical_by_examples)} for {one.recipe}"
+        f"{fifth_in_words(one)} for {one.recipe}"
         for one in panel.drawn.scalings
-        if one.critical_by_examples is not None and not one.critical_by_examples_is
+        if one.fifth_more is not None and not one.critical_by_examples_is
     ]
     more = len(known) - MOST_TOLD
     said = ", ".join(known[:MOST_TOLD]) + (f", and {more:,} more" if more > 0 else "")
@@ -77,13 +80,18 @@ def finding(panel: Panel) -> str:
 
 
 def _scaling_cells(scaling: Scaling) -> list[str]:
-    estimates = scaling.exponent, scaling.steps_min, scaling.perfect_scaling_until
     off = scaling.fit_residual_log2
+
+    def said(found: Estimate | None, how: Callable[[Estimate], str] = in_words) -> str:
+        return "" if found is None else how(found)
+
     remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
     left_out = [f"Left out: {point}." for point in scaling.left_out]
     return [
-        *bend_cells(scaling).values(),
-        *("" if estimate is None else in_words(estimate) for estimate in estimates),
+        *(bend_cells(scaling).values() if scaling.curves else (scaling.recipe, "", "", "")),
+        said(scaling.exponent, exponent_in_words),
+        said(scaling.steps_min),
+        said(scaling.perfect_scaling_until),
         "" if off is None else f"{off:.2f}",
         "medians of repeats" if scaling.of_medians else "minima over trials",
         " ".join([*remarks, *left_out]),

@@ -80,11 +80,14 @@ def laws_fold(laws: Sequence[Law], show: Show, opened: bool) -> str:
     inside = ""
     for law in laws:
         first, *more = law_in_words(law)
-        title = f"{law.quantity[0].upper()}{law.quantity[1:]} of {law.recipe}"
-        title += f" over {' and '.join(law.exponents)}"
+        title = f"{_capital(law.quantity)} of {law.recipe} over {' and '.join(law.exponents)}"
         inside += show(_points(law), title, f"It goes {first}.", "") + bullets(more)
     said = f"{len(laws)} laws; {sum(bool(law.bent) for law in laws)} with an exponent that changes"
     return fold("scales", "Data and model size", said, inside, opened) if laws else ""
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _points(law: Law) -> Drawing:
@@ -96,13 +99,13 @@ def _points(law: Law) -> Drawing:
     for number, (fixed, points) in enumerate(sorted(lines.items())):
         points.sort(key=lambda point: point.at[x])
         name = ", ".join(f"{other} {value:.3g}" for other, value in zip(others, fixed, strict=True))
-        at = [(p.at[x], p.value.value, f"{p.workload}: {p.value.value:.4g}") for p in points]
+        at = [(p.at[x], p.value.value, f"{safe(p.workload)}: {p.value.value:.4g}") for p in points]
         errors = whiskers([point.value for point in points])
         figure.line(name or "measured", at, mark(number), "markers", error_y=errors)
         xs += [*(point.at[x] for point in points), None]
         ys += [*(law.at(point.at).value.value for point in points), None]
     figure.add(guide(xs, ys, "the law", "dot"))
-    figure.styled(x.capitalize(), law.quantity.capitalize())
+    figure.styled(safe(_capital(x)), safe(_capital(law.quantity)))
     figure.log10("x", (point.at[x] for point in law.points))
     figure.log10("y", (end for p in law.points for end in p.value.ends))
     return figure

@@ -152,9 +152,9 @@ def noise_along(panel: Panel, show: Show) -> str:
 
 def forecasts(panel: Panel, show: Show) -> str:
     return table(
-        "The batch size that takes a fifth more examples: the forecast from the noise scale beside "
-        "the measurement, with 90 % intervals. The interval of a forecast follows from the scatter "
-        "of the forecasts from single batch sizes.",
+        "A fifth of B_crit, the batch size that takes a fifth more examples by the law of B_crit: "
+        "the forecast from the noise scale beside the measurement, with 90 % intervals. The "
+        "interval of a forecast follows from the scatter of the forecasts from single batch sizes.",
         HEADS,
         [_cells(one) for one in panel.comparisons],
     )
