@@ -16,7 +16,7 @@ import yaml
 from conftest import wait_for
 from driving import assert_same, trained_alone, waiting
 from machines import can_be_had
-from test_program_faults import marked, wait_until
+from test_program_faults import marked
 from test_two_machines import cluster
 
 TRAIN = """
@@ -110,7 +110,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     found = uuid.uuid4().hex
     monkeypatch.setenv("MARK_OF_TEST", found)
     yield found
-    wait_until(lambda: not programs(found) and not keepers(found))
+    wait_for(lambda: not programs(found) and not keepers(found))
 
 
 def programs(mark: str, *, rank: str = "") -> list[int]:
@@ -195,7 +195,7 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
                         done.append(f"{how}: {victim}, {marked(mark).get(victim)}, after {before}")
                         if how == "driver":
                             os.killpg(victim, signal.SIGKILL)
-                            wait_until(lambda: not programs(mark))
+                            wait_for(lambda: not programs(mark))
                             break
                         os.kill(victim, signal.SIGKILL)
                         wait_for(lambda least=before: len(again()) > len(least), process, log)
