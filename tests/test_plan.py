@@ -207,12 +207,13 @@ class Mine(DigitsMLP):
 
 @pytest.mark.dear
 def test_what_code_raised_is_said_before_a_machine_is_paid_for(
-    tmp_path: Path, sweep_file: Callable[..., Path]
+    tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(WITHOUT_LOSS)
     file = sweep_file(workloads=["mine.py:Mine"], recipes=["sgd", "momentum"])
-    result = orchestrate("plan", file, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    result = CliRunner().invoke(app, ["plan", str(file)])
+    assert result.exit_code == 0, result.output
     doubt, *_ = result.stderr.splitlines()
     assert (
         "mine.py:Mine, tried with two examples on this machine, raised KeyError: 'labels'" in doubt
