@@ -6,8 +6,8 @@ import random
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -189,10 +189,10 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
                 while len(done) < len(attacks) and process.poll() is None:
                     how = attacks[len(done)]
                     # Enough trials are left for both machines at the last attack.
-                    with waiting(tmp_path, after=len(done)), explained(mark, done, again):
+                    with waiting(tmp_path, after=len(done)):
                         victim = chance.choice(wait_for(partial(victims, how), process, log))
                         before = again()
-                        done.append(f"{how}: {victim}, {marked(mark).get(victim)}, after {before}")
+                        done.append(how)
                         if how == "driver":
                             os.killpg(victim, signal.SIGKILL)
                             wait_for(lambda: not programs(mark))
@@ -204,14 +204,3 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
             command = ["resume", run] if code else []
     assert len(done) == len(attacks)
     assert_same(run, truth)
-
-
-@contextmanager
-def explained(mark: str, attacks: list[str], again: Callable[[], list[str]]) -> Iterator[None]:
-    """Says after which attacks the test waits in vain, and what runs then."""
-    try:
-        yield
-    except AssertionError as error:
-        for line in (*attacks, f"now: {marked(mark)}, after {again()}"):
-            error.add_note(line.replace("\0", " "))
-        raise
