@@ -104,20 +104,23 @@ def one_thread() -> Iterator[None]:
 def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:
     """A trial of 100 steps of SGD; any field of the trial or its study can be given."""
     settings: dict[str, Any] = {
+        "workload": workload,
+        "recipe": "test",
         "optimizer": "sgd",
         "batch_size": 32,
         "goals": (),
         "budget_steps": 100,
         "grid": EvaluationGrid(spacing=0.05, min_gap=1),
+        "space": {},
+        "trials": 1,
         "params": {"learning_rate": 0.1},
         "seed": 1,
         "index": 0,
         **changes,
     }
     own = {name: settings.pop(name) for name in ("params", "seed", "index")}
-    settings["goals"] = tuple(Goal.parse(goal) for goal in settings["goals"])
-    study = Study(workload=workload, recipe="test", space={}, trials=1, **settings)
-    return Trial(study=study, **own)
+    settings["goals"] = tuple(Goal.parse(str(goal)) for goal in settings["goals"])
+    return Trial(study=Study(**settings), **own)
 
 
 def ended(
@@ -289,19 +292,19 @@ def files_of_repository() -> list[Path]:
 
 
 def wait_for(
-    condition: Callable[[], Any], process: subprocess.Popen[Any], log: Path = Path(os.devnull)
+    condition: Callable[[], Any],
+    process: subprocess.Popen[Any] | None = None,
+    log: Path = Path(os.devnull),
 ) -> Any:
     """Waits until the condition holds, and returns its value. Fails if the process ends before
     that."""
-    for _ in range(30_000):
-        if answer := condition():
-            return answer
-        try:
-            process.wait(timeout=0.02)
-        except subprocess.TimeoutExpired:
-            continue
-        raise AssertionError(f"ended early, with {process.returncode}: {log.read_text()}")
-    raise AssertionError(f"waited in vain: {log.read_text()}")
+    until = time.monotonic() + 600
+    while not (answer := condition()):
+        over = process is not None and process.poll() is not None
+        assert not over, f"ended early, with {process.returncode}: {log.read_text()}"
+        assert time.monotonic() < until, f"waited in vain: {log.read_text()}"
+        time.sleep(0.01)
+    return answer
 
 
 STORE = """

@@ -1,5 +1,6 @@
 """Small workloads of several kinds. Sweeps name them as tests/models.py:NAME."""
 
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +24,8 @@ EXAMPLES, CLASSES = 150, 4
 
 
 def name(workload: type) -> str:
-    return f"{__file__}:{workload.__name__}"
+    """By which a sweep names a workload of this module, or of a test's."""
+    return f"{inspect.getfile(workload)}:{workload.__name__}"
 
 
 def labelled(inputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -45,11 +45,6 @@ def test_what_never_reached_the_goal_is_no_point(missing: Any) -> None:
     assert "never reached" in orchestrator.scaling([8, 16], [missing, missing]).verdict
 
 
-def test_too_few_batch_sizes_are_said_to_be() -> None:
-    found = orchestrator.scaling([8, 16, 32], [300, 200, 150])
-    assert (found.critical_batch_size, found.verdict[:7]) == (None, "too few")
-
-
 @pytest.mark.parametrize(
     ("sizes", "steps", "resolution"),
     [

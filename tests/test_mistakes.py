@@ -71,15 +71,13 @@ def places(run: Path) -> set[str]:
     return {*re.findall(r'class="fold" id="([\w-]+)"', (run / "report.html").read_text())}
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_every_command_reads_a_study_that_was_never_measured(merged: bool, tmp_path: Path) -> None:
+def test_every_command_reads_a_study_that_was_never_measured(tmp_path: Path) -> None:
     """All its trials failed at once."""
     run, planned = made(tmp_path / "run")
     for trial in first_trials(planned.studies[0], planned.sweep.seed):
         run.write(ended(trial, "failed", error="no"))
-    if merged:
-        for study in planned.studies:
-            run.put_together(study.key, finished=True)
+    for study in planned.studies:
+        run.put_together(study.key, finished=True)
     archive, compact, imported = (tmp_path / name for name in ("archive", "compact", "imported"))
     command("export", run.place, archive)
     command("export", "--compact", run.place, compact)

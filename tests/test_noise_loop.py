@@ -178,20 +178,10 @@ def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[NoiseEstimate | None, Tens
     return noise.estimate, model.module.x.detach()
 
 
-def follow(ranks: Ranks) -> None:
-    for accumulate in (False, True):
-        on_ranks(ranks, accumulate)
-
-
-@pytest.fixture(scope="module")
-def of_pair() -> list[tuple[NoiseEstimate | None, Tensor]]:
-    with launch_ranks(2, follow) as (ranks, _):
-        return [on_ranks(ranks, accumulate) for accumulate in (False, True)]
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_ranks_tell_without_accumulation(which: int, of_pair: Any) -> None:
-    estimate, weights = of_pair[which]
+@pytest.mark.dear
+@pytest.mark.parametrize("accumulate", [False, True])
+def test_ranks_tell_without_accumulation(accumulate: bool, of_pair: dict[Any, Any]) -> None:
+    estimate, weights = of_pair[accumulate]
     model = Quadratic()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     noise = NoiseScale(model, batch_size=BATCH, micro_batch=BATCH // 2)
@@ -249,19 +239,24 @@ def sharded(ranks: Ranks, how: str) -> dict[str, float]:
 SHARDED = ("fsdp", "tensor", "sequence")
 
 
-def follow_sharded(ranks: Ranks) -> None:
-    for how in SHARDED:
-        sharded(ranks, how)
+def in_every_way(ranks: Ranks) -> dict[Any, Any]:
+    """What each of two ranks measures."""
+    of_ranks = {accumulate: on_ranks(ranks, accumulate) for accumulate in (False, True)}
+    return {**of_ranks, **{how: sharded(ranks, how) for how in SHARDED}}
+
+
+@pytest.fixture(scope="module")
+def of_pair() -> dict[Any, Any]:
+    with launch_ranks(2, in_every_way) as (ranks, _):
+        return in_every_way(ranks)
 
 
 @pytest.mark.dear
-def test_shards_tell_what_whole_gradients_tell() -> None:
-    with launch_ranks(2, follow_sharded) as (ranks, _):
-        found = {how: sharded(ranks, how) for how in SHARDED}
+@pytest.mark.parametrize("how", SHARDED)
+def test_shards_tell_what_whole_gradients_tell(how: str, of_pair: dict[Any, Any]) -> None:
     expected = trained(with_norm())
     assert expected["noise/norm_variance"] < 0.9 * expected["noise/variance"]
-    for metrics in found.values():
-        assert metrics == pytest.approx(expected, rel=1e-3)
+    assert of_pair[how] == pytest.approx(expected, rel=1e-3)
 
 
 def test_norm_layers_alone() -> None:

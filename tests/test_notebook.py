@@ -1,7 +1,6 @@
 """docs/notebook.ipynb shows what its cells come to."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +55,3 @@ def test_its_cells_still_come_to_what_it_shows(
     figures = [output for outputs in stored for output in outputs if "points" in output]
     assert [figure["axes"] for figure in figures] == 2 * [["Batch size", "Steps to goal"]]
     assert figures[0]["points"]["sgd"] == 5
-
-
-def test_it_can_be_read_where_nothing_is_executed() -> None:
-    text = NOTEBOOK.read_text()
-    assert len(text) < 400_000
-    assert not re.findall(r'(?<![\w.])/(?:home|tmp|root|usr|work)\b|<ipython-input|"error"', text)
-    cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-    assert [cell["execution_count"] for cell in cells] == [*range(1, len(cells) + 1)]
-    shown = [output["data"] for cell in cells for output in cell["outputs"] if "data" in output]
-    assert [data.keys() for data in shown if FIGURE in data] == 2 * [{FIGURE, "image/png"}]
-    assert any("text/html" in data for data in shown)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import TINY, assert_refused, bounded, orchestrate, refused
+from conftest import TINY, bounded, orchestrate, refused
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
@@ -84,9 +84,8 @@ def test_five_columns_answer_at_once(tmp_path: Path) -> None:
                 for step in range(10, 5000, 10):
                     rows.append({**setting, "step": step, "val_loss": 4 - step / needed})
                 passed.setdefault((size, rate), []).append(needed // 10 * 10 + 10)
-    source = write(tmp_path / "runs.csv", rows)
-    assert orchestrate("import", source, "--out", tmp_path / "run").returncode == 0
-    found = ask(RunFiles.open(tmp_path / "run"), "val_loss < 3")
+    run = imported(write(tmp_path / "runs.csv", rows), tmp_path / "run")
+    found = ask(run, "val_loss < 3")
     assert [row.batch_size for row in found] == [8, 16, 32, 64]
     for row in found:
         repeats = row.repeats
@@ -98,13 +97,8 @@ def test_five_columns_answer_at_once(tmp_path: Path) -> None:
         assert row.trials_used == 3, "seeds are no trials"
         assert not row.censored
         assert row.finished
-    said = orchestrate("frontier", tmp_path / "run", "--goal", "val_loss < 3").stdout
-    assert "trained elsewhere" in said
-    assert_refused(orchestrate("advise", tmp_path / "run"), "imported-run")
-    assert_refused(orchestrate("resume", tmp_path / "run"), "imported-run")
-    page = tmp_path / "run/report.html"
-    assert orchestrate("report", tmp_path / "run", "--goal", "val_loss < 3").returncode == 0
-    assert "trained elsewhere" in page.read_text()
+    for command in ("advise", "resume"):
+        assert answer(command, run.place)[1].startswith("imported-run")
 
 
 def test_a_run_that_ended_early_is_censored_only_where_it_could_change_the_answer(
@@ -413,7 +407,7 @@ def test_event_files_cut_anywhere(tmp_path: Path) -> None:
     file = event_file(tmp_path / "runs")
     content = file.read_bytes()
     lengths = set()
-    for length in range(0, len(content), 5):
+    for length in range(0, len(content), 11):
         file.write_bytes(content[:length])
         code, said = answer("import", tmp_path / "runs", "--out", tmp_path / f"{length}")
         assert code == 0 or said.startswith("no-study"), (length, said)
@@ -436,7 +430,7 @@ def test_offline_runs_cut_anywhere(tmp_path: Path) -> None:
     wandb.teardown()  # which writes the rest
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     content, last = file.read_bytes(), set()
-    for length in [*range(0, 60, 3), *range(len(content) - 1500, len(content), 17), len(content)]:
+    for length in [*range(0, 60, 3), *range(len(content) - 1500, len(content), 31), len(content)]:
         file.write_bytes(content[:length])
         code, said = answer("import", tmp_path / "wandb", "--out", tmp_path / f"{length}")
         assert code == 0 or said.startswith(("no-study", "mapping")), (length, said)
@@ -465,7 +459,7 @@ DAMAGED = ("a.csv", "a.jsonl", "a.parquet", "runs/8/events.tfevents.1", "runs/8/
            "runs/8/config.yaml", "runs/a.csv", "a.log")  # fmt: skip
 
 
-@settings(REPEATABLE, max_examples=60, phases=[Phase.generate])
+@settings(REPEATABLE, max_examples=30, phases=[Phase.generate])
 @given(st.data(), st.sampled_from(DAMAGED))
 def test_damaged_sources_are_answered(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, name: str

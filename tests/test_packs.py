@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import models
 import pytest
 import torch
-from conftest import make_trial, orchestrate, run_trial
+from conftest import make_trial, run_trial
 from stacking import variants
 from test_growth import command
 from torch import nn
@@ -107,32 +107,6 @@ def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
     assert set(trained[128]) == {1}
     assert min(trained[64]) > 1
     assert {key.batch_size for key, _ in RunFiles.open(run).timed()} == {64, 256}
-
-
-LOOKING = """
-from orchestrator.workloads.digits import DigitsMLP
-
-class Looking(DigitsMLP):
-    def loss(self, model, batch, *, margin: float = 0.0):
-        if len(batch[0]) > 2 and margin > 0.5:  # which two examples don't show
-            raise ArithmeticError("a margin beyond a half")
-        return super().loss(model, batch)
-"""
-
-
-def test_what_fails_in_a_stack_only_is_trained_outside_of_it(
-    sweep_file: SweepFile, tmp_path: Path
-) -> None:
-    (tmp_path / "mine.py").write_text(LOOKING)
-    space = {"learning_rate": 0.1, "margin": {"low": 0, "high": 0.5}}
-    recipe = {"name": "own", "optimizer": "sgd", "space": space}
-    file = sweep_file(workloads=["mine.py:Looking"], recipes=[recipe], batch_sizes=[64])
-    said = orchestrate("sweep", file, "--no-ray", "--out", "run", cwd=tmp_path)
-    run = RunFiles.open(tmp_path / "run")
-    (study,) = run.studies()
-    assert run.widths() == {study.key: 3}
-    assert said.returncode in (0, 3), said.stderr
-    assert run.trials(study.key)["width"].to_pylist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("tried", [True, False])

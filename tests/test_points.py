@@ -1,26 +1,29 @@
 """What is headlined is the median of the winner's repeats, free of the luck that made it win."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_trial, train_all
+from conftest import make_trial
 from test_frontier import new_run
-from test_growth import SweepFile, made
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
 from orchestrator.analysis import Estimate, advice, costs, points_of, scalings, sentence
 from orchestrator.analysis.pairs import Answers, sides_of
 from orchestrator.analysis.words import steps_of
-from orchestrator.records import EvaluationGrid, Goal, Range, Status, Study
+from orchestrator.records import EvaluationGrid, Goal, Range, Status
 from orchestrator.report import Panel
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.results import FrontierRow, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import WinnerRepeats
+
+EVERY_TEN = EvaluationGrid(spacing=0, min_gap=10)
+RATES = {"learning_rate": Range(low=0.1, high=1)}
 
 
 def repeated(row: FrontierRow, median: float | None, **changes: Any) -> FrontierRow:
@@ -68,36 +71,21 @@ def test_half_of_the_repeats_must_reach_it() -> None:
     assert scaling.verdict == "the goal was never reached, in the median of repeats"
 
 
-def test_a_recipe_without_a_search_is_trained_with_other_seeds_and_no_more(
-    sweep_file: SweepFile, tmp_path: Path
+@pytest.mark.parametrize(("value", "reached"), [(0.1, 3), (math.nan, 0)])
+def test_the_trial_of_a_recipe_without_a_search_is_a_repeat_itself(
+    value: float, reached: int, tmp_path: Path
 ) -> None:
-    """Its best seed would win against the best of as many points of a search."""
-    rate = {"rule": "linear", "base": 0.05, "at_batch_size": 64}
-    rule = {"name": "rule", "optimizer": "sgd", "space": {"learning_rate": rate}}
-    file = sweep_file(recipes=["sgd", rule], search={"trials": 4})
-    run, planned = made(tmp_path / "run", file, "repeats=2", "batch_sizes=[64]")
-    assert [study.trials for study in planned.studies] == [4, 1]
-    assert train_all(run, planned) == 4 + 2 + 1 + 2
-    searched, ruled = frontier_of(run)
-    assert (searched.repeats.count, ruled.repeats.count) == (2, 3)  # type: ignore[union-attr]
-    goal, steps = Goal.parse(ruled.goal), {}
-    own = [{**row, "repeat": 0} for row in run.curve(ruled.key, 0).to_pylist()]
-    for row in [*run.repeats.measurements(ruled.key).to_pylist(), *own]:
-        if goal.passed(row["val/error"]):
-            steps.setdefault(row["repeat"], row["step"])
-    assert ruled.repeats.median == sorted(steps.values())[1]  # type: ignore[union-attr]
-
-
-def test_where_it_diverges_it_counts_as_never_and_is_not_launched_again(
-    sweep_file: SweepFile, tmp_path: Path
-) -> None:
-    wild = {"name": "wild", "optimizer": "sgd", "space": {"learning_rate": 1e6}}
-    file = sweep_file(recipes=[wild], search={"trials": 8})
-    run, planned = made(tmp_path / "run", file, "repeats=2", "batch_sizes=[64]")
-    assert train_all(run, planned) == 3
+    """Its best seed would win against the best of as many points of a search. Where it diverges,
+    it counts as never."""
+    study = make_trial(goals=["val/error < 0.5"], grid=EVERY_TEN, repeats=2).study
+    run = new_run(tmp_path, study)
+    for repeat, last in enumerate((40, 20, 30)):
+        status: Status = "reached" if reached else "diverged"
+        run.write(ended(study, 0, status, {0: 1.0, last: value}, repeat))
     (row,) = frontier_of(run)
-    assert not row.reached
-    assert (row.repeats.count, row.repeats.reached, row.repeats.median) == (3, 0, None)  # type: ignore[union-attr]
+    assert row.reached == bool(reached)
+    assert (row.repeats.count, row.repeats.reached) == (3, reached)
+    assert row.repeats.median == (30 if reached else None)
     assert "launches" not in " ".join(row.warnings)
 
 
@@ -107,11 +95,10 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
 ) -> None:
     """One trial won by luck. The other has the better median in the first half of the repeats, the
     lucky one in the second, which is too late to choose it."""
-    own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
-    space = {"learning_rate": Range(low=0.1, high=1)}
-    study = replace(
-        own.study, trials=2, repeats=6, repeat_best=2, keep=2, space=space, budget_steps=200
-    )
+    study = make_trial(
+        goals=["val/error < 0.5"], grid=EVERY_TEN, trials=2, repeats=6, repeat_best=2, keep=2,
+        space=RATES, budget_steps=200,
+    ).study  # fmt: skip
     run = new_run(tmp_path, study)
     steps = {lucky: [10, 90, 80, 70, 20, 20, 20], better: [40, 50, 60, 60, 100, 110, 120]}
     for index, of_repeats in steps.items():
@@ -134,8 +121,7 @@ def test_half_of_the_repeats_choose_the_point_that_the_others_tell_of(
 def test_a_repeat_counts_as_far_as_it_tells(status: Status, tmp_path: Path) -> None:
     """Ended at a looser goal it says nothing of this one, and failed it is none."""
     strict = Goal.parse("val/error < 0.1")
-    own = make_trial(goals=["val/error < 0.5"], grid=EvaluationGrid(spacing=0, min_gap=10))
-    study = replace(own.study, repeats=2, space={"learning_rate": Range(low=0.1, high=1)})
+    study = make_trial(goals=["val/error < 0.5"], grid=EVERY_TEN, repeats=2, space=RATES).study
     run = new_run(tmp_path, study)
     for repeat, value, how in [(0, 0.05, "reached"), (1, 0.05, "reached"), (2, 0.4, status)]:
         run.write(ended(study, 0, how, {0: 1.0, 30: value}, repeat))  # type: ignore[arg-type]
@@ -200,9 +186,9 @@ def test_a_study_that_has_not_finished_is_not_yet_there() -> None:
 def test_whether_a_study_has_finished_is_told_by_its_files(
     statuses: list[Status], settled: bool, finished: bool, tmp_path: Path
 ) -> None:
-    own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=10))
-    study = replace(own.study, trials=3, space={"learning_rate": Range(low=0.1, high=1)})
-    study = replace(study, budget_steps=30)
+    study = make_trial(
+        goals=["val/error < 0.1"], grid=EVERY_TEN, trials=3, space=RATES, budget_steps=30
+    ).study
     run = new_run(tmp_path, study)
     for index, status in enumerate(statuses):
         run.write(ended(study, index, status, {30: 0.05 if status == "reached" else 0.5}))
@@ -219,10 +205,7 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
 
 
 def test_a_point_that_warmed_up_for_most_of_its_steps_is_told() -> None:
-    study = Study(
-        workload="w", recipe="r", optimizer="sgd", batch_size=8, goals=(), budget_steps=200,
-        grid=EvaluationGrid(spacing=0.1, min_gap=1), space={}, trials=1, train_size=80,
-    )  # fmt: skip
+    study = make_trial(batch_size=8, budget_steps=200, train_size=80).study
     said = "its warmup of 100 steps is more than half of its 150 steps"
     for params in ({"warmup_steps": 100}, {"warmup_fraction": 0.5}, {"warmup_epochs": 10}):
         assert still_warming(study, params, 150) == (said,)

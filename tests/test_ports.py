@@ -1,44 +1,22 @@
 """Ranks meet where nobody else can reach them, and by the way that suits what they exchange."""
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
+from conftest import serve
 
 from orchestrator.training import ranks
 
-LISTENING = """
-import json
-import psutil
-from orchestrator.training.ranks import launch_ranks
-
-def serve(ranks):
-    ranks.from_first(None)
-
-if __name__ == "__main__":
-    with launch_ranks(2, serve) as (ranks, processes):
-        sockets = [each for each in psutil.net_connections("tcp") if each.pid in processes]
-        heard = [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
-        print(json.dumps(heard))
-        ranks.from_first(None)
-"""
-
 
 @pytest.mark.dear
-def test_ranks_of_one_machine_listen_on_loopback_only(tmp_path: Path) -> None:
-    script = tmp_path / "listening.py"
-    script.write_text(LISTENING)
-    result = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=900, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    addresses = json.loads(result.stdout)
+def test_ranks_of_one_machine_listen_on_loopback_only() -> None:
+    with ranks.launch_ranks(2, serve) as (first, processes):
+        sockets = [each for each in psutil.net_connections("tcp") if each.pid in processes]
+        first.from_first(None)
+    addresses = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
     assert addresses, "somewhere they meet"
-    assert set(addresses) <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert addresses <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 def test_objects_of_ranks_with_gpus_stay_out_of_their_memory(

@@ -67,7 +67,7 @@ def weights(tmp_path: Path) -> Path:
 
 
 def curve(workload: type, data_dir: Path, run: Any = run_trial, **changes: Any) -> list[Any]:
-    trial = make_trial(f"{__file__}:{workload.__name__}", budget_steps=20, **changes)
+    trial = make_trial(models.name(workload), budget_steps=20, **changes)
     return [m.metrics for m in run(trial, data_dir=data_dir)[0]]
 
 
@@ -89,15 +89,13 @@ def test_a_model_in_evaluation_mode_is_trained_like_any_other(weights: Path) -> 
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam", "lars", "lamb"])
+@pytest.mark.parametrize("optimizer", ["momentum", "adam", "lars"])
 def test_a_frozen_part_stays_as_it_is_on_any_number_of_ranks(
     optimizer: str, weights: Path, train_on_pair: Callable[..., Any]
 ) -> None:
     params = {"learning_rate": 0.01, "ema_decay": 0.9, "gradient_clip": 1.0, "weight_decay": 0.1}
-    params |= {"momentum": 0.9} if optimizer in ("momentum", "lars") else {}
-    trial = make_trial(
-        f"{__file__}:FrozenBody", optimizer=optimizer, params=params, budget_steps=20
-    )
+    params |= {"momentum": 0.9} if optimizer != "adam" else {}
+    trial = make_trial(models.name(FrozenBody), optimizer=optimizer, params=params, budget_steps=20)
     alone = run_trial(trial, data_dir=weights)[0]
     assert len({measurement.metrics["val/sum_1"] for measurement in alone}) == 1
     assert len({measurement.metrics["val/sum_4"] for measurement in alone}) > len(alone) / 2

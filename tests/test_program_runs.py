@@ -6,8 +6,8 @@ import random
 import re
 import signal
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import yaml
 from conftest import wait_for
 from driving import assert_same, trained_alone, waiting
 from machines import can_be_had
-from test_program_faults import marked, wait_until
+from test_program_faults import marked
 from test_two_machines import cluster
 
 TRAIN = """
@@ -110,7 +110,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     found = uuid.uuid4().hex
     monkeypatch.setenv("MARK_OF_TEST", found)
     yield found
-    wait_until(lambda: not programs(found) and not keepers(found))
+    wait_for(lambda: not programs(found) and not keepers(found))
 
 
 def programs(mark: str, *, rank: str = "") -> list[int]:
@@ -189,13 +189,13 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
                 while len(done) < len(attacks) and process.poll() is None:
                     how = attacks[len(done)]
                     # Enough trials are left for both machines at the last attack.
-                    with waiting(tmp_path, after=len(done)), explained(mark, done, again):
+                    with waiting(tmp_path, after=len(done)):
                         victim = chance.choice(wait_for(partial(victims, how), process, log))
                         before = again()
-                        done.append(f"{how}: {victim}, {marked(mark).get(victim)}, after {before}")
+                        done.append(how)
                         if how == "driver":
                             os.killpg(victim, signal.SIGKILL)
-                            wait_until(lambda: not programs(mark))
+                            wait_for(lambda: not programs(mark))
                             break
                         os.kill(victim, signal.SIGKILL)
                         wait_for(lambda least=before: len(again()) > len(least), process, log)
@@ -204,14 +204,3 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
             command = ["resume", run] if code else []
     assert len(done) == len(attacks)
     assert_same(run, truth)
-
-
-@contextmanager
-def explained(mark: str, attacks: list[str], again: Callable[[], list[str]]) -> Iterator[None]:
-    """Says after which attacks the test waits in vain, and what runs then."""
-    try:
-        yield
-    except AssertionError as error:
-        for line in (*attacks, f"now: {marked(mark)}, after {again()}"):
-            error.add_note(line.replace("\0", " "))
-        raise

@@ -248,16 +248,10 @@ def test_declared_spacing(folder: Path) -> None:
 
 @pytest.mark.dear
 def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
-    """With and without exact stopping; by a command and by a function; read from files alone."""
     (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
-    plainly = ["--set", "stop.dominated=false", "--out", "whole"]
-    orchestrate("sweep", "sweep.yaml", "--no-ray", *plainly, cwd=folder)
-    run, whole = RunFiles(folder / "run"), RunFiles(folder / "whole")
-    rows = frontier_of(run)
-    assert [row.steps for row in rows] == [row.steps for row in frontier_of(whole)]
-    saved = 0
-    for study, row in zip(run.studies(), rows, strict=True):
+    run = RunFiles(folder / "run")
+    for study, row in zip(run.studies(), frontier_of(run), strict=True):
         best = min(
             steps_to_goal(
                 d=64,
@@ -270,9 +264,6 @@ def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
             for finished in run.finished(study)
         )
         assert row.steps == pytest.approx(best, abs=5)
-        saved += sum(f.outcome.steps for f in whole.finished(study))
-        saved -= sum(f.outcome.steps for f in run.finished(study))
-    assert saved > 0
     assert not (folder / "run" / "checkpoints").exists()
     listed = orchestrate("logs", "run", cwd=folder).stdout.split()
     assert len(listed) == 12
@@ -293,7 +284,7 @@ def main(trial):
 def test_a_function_is_a_program(folder: Path) -> None:
     (folder / "mine.py").write_text(FUNCTION)
     workload = {"function": "mine.py:main", "goal": "loss < 0.1"}
-    sweep = {**SWEEP, "workloads": [workload], "search": {"trials": 2}, "repeats": 1}
+    sweep = {**SWEEP, "workloads": [workload], "batch_sizes": [1, 8], "search": {"trials": 2}}
     run = orchestrator.sweep(sweep, ray=False, out=folder / "run", quiet=True)
     assert [row.steps for row in run.frontier()] == [
         min(

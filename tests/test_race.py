@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pytest
+from conftest import make_trial
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -177,12 +178,9 @@ def worlds(draw: st.DrawFn) -> World:
     goals = draw(st.lists(st.sampled_from(some), min_size=1, max_size=3, unique=True))
     if every is not None:
         grid = EvaluationGrid(spacing=0.0, min_gap=every or 1)
-    study = Study(
-        workload="synthetic",
-        recipe="any",
-        optimizer="sgd",
+    study = make_trial(
         batch_size=1,
-        goals=tuple(map(Goal.parse, goals)),
+        goals=goals,
         budget_steps=budget,
         grid=grid,
         space={"learning_rate": Range(low=0.1, high=1.0, scale="log")},
@@ -193,7 +191,7 @@ def worlds(draw: st.DrawFn) -> World:
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
         program=None if every is None else Program(command=("any",), every=every or None),
         cooldown=cooldown,
-    )
+    ).study
     return World(
         studies=tuple(replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))),
         seed=draw(st.integers(0, 2**32)),

@@ -30,9 +30,9 @@ from orchestrator.records import (
 from orchestrator.records.standing import Standing
 from orchestrator.search import Director, Proposal, ending, rounds
 
-GOALS = tuple(Goal.parse(f"val/error < {level}.5") for level in range(4))
+GOALS = tuple(f"val/error < {level}.5" for level in range(4))
 HELD = tuple(
-    Goal.parse(f"val/error < {level}.5 for {length}")
+    f"val/error < {level}.5 for {length}"
     for level, length in enumerate(("2 measurements", "60 examples", "3 measurements"))
 )
 
@@ -94,10 +94,7 @@ def studies(draw: st.DrawFn) -> list[Study]:
     )
     one_point = draw(st.sampled_from([False, False, True]))
     at_goal = draw(st.sampled_from([True, True, False]))
-    study = Study(
-        workload="synthetic",
-        recipe="any",
-        optimizer="sgd",
+    study = conftest.make_trial(
         batch_size=1,
         goals=goals,
         budget_steps=draw(st.integers(1, LONGEST)),
@@ -110,7 +107,7 @@ def studies(draw: st.DrawFn) -> list[Study]:
         inherit=draw(st.sampled_from([None, 1.0, 1.5])),
         stop_at_goal=at_goal,
         stop_dominated=at_goal and draw(st.booleans()),
-    )
+    ).study
     return [replace(study, batch_size=2**n) for n in range(draw(st.integers(1, 2)))]
 
 
@@ -185,11 +182,10 @@ def test_a_run_that_grew_comes_to_what_it_would_have_from_the_start(
 
 
 def test_a_trial_that_ended_at_a_smaller_budget_is_set_back_to_its_last_step_on_the_grid() -> None:
-    study = Study(
-        workload="w", recipe="r", optimizer="sgd", batch_size=1, goals=GOALS[1:3], trials=4,
-        budget_steps=95, grid=EvaluationGrid(spacing=0, min_gap=10),
+    study = conftest.make_trial(
+        goals=GOALS[1:3], trials=4, budget_steps=95, grid=EvaluationGrid(spacing=0, min_gap=10),
         space={"learning_rate": Range(low=0.1, high=1.0)}, repeats=2,
-    )  # fmt: skip
+    ).study  # fmt: skip
     raised, nan = replace(study, budget_steps=200), math.nan
     there = [
         ended(raised, 0, "exhausted", {90: 3, 95: 3}),

@@ -4,7 +4,6 @@ import math
 import re
 import resource
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -484,12 +483,11 @@ def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     planned = plan(load_sweep(sweep_file()))
     run, written = RunFiles(tmp_path / "run"), tmp_path / "run/report.html"
     run.create(planned.sweep.resolved(), planned.studies, provenance())
-    with subprocess.Popen(["sleep", "300"]) as process, live.rewritten(run, every_seconds=0.5):
-        wait_for(written.exists, process)
+    with live.rewritten(run, every_seconds=0.5):
+        wait_for(written.exists)
         assert "not yet" in written.read_text()
         train_all(run, planned)
-        wait_for(lambda: "Fewest steps: " in written.read_text(), process)
-        process.kill()
+        wait_for(lambda: "Fewest steps: " in written.read_text())
     assert '<meta http-equiv="refresh" content="1">' in written.read_text()
     assert orchestrate("report", run.place).returncode == 0
     assert "refresh" not in without_plotly(written.read_text())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from conftest import make_trial
 from hypothesis import given
 from hypothesis import strategies as st
 from test_race import Gang
@@ -41,17 +42,15 @@ def make_study(**changes: Any) -> Study:
     settings: dict[str, Any] = {
         "workload": "w",
         "recipe": "r",
-        "optimizer": "sgd",
         "batch_size": 1,
         "goals": (FIRST,),
-        "budget_steps": 100,
         "grid": EvaluationGrid(spacing=0, min_gap=1),
         "space": {"learning_rate": Range(low=1e-4, high=1, scale="log")},
         "trials": 4,
         "stop_dominated": False,
         **changes,
     }
-    return Study(**settings)
+    return make_trial(**settings).study
 
 
 def finish(
@@ -114,6 +113,11 @@ def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
         t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
     )
     assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
+
+
+def test_a_recipe_without_a_search_is_trained_with_other_seeds_and_no_more() -> None:
+    director = begin(make_study(space={"learning_rate": 0.1}, trials=1, repeats=2))
+    assert [*map(indices, play(director, lambda trial: ("diverged", 1)))] == [[0], [0, 0]]
 
 
 def test_launches_can_be_capped_lower() -> None:

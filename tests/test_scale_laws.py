@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_refused, orchestrate, refused
+from conftest import assert_refused, make_trial, orchestrate, refused
 
 from orchestrator import open_run
 from orchestrator.analysis import Estimate, scale_answer
@@ -32,9 +32,7 @@ from orchestrator.analysis.scale_laws import (
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.valleys import Points, minima
 from orchestrator.records import (
-    EvaluationGrid,
     FinishedTrial,
-    Goal,
     Measurement,
     Outcome,
     Range,
@@ -58,7 +56,7 @@ def points(values: Any) -> Points:
 
 def test_intervals_hold_the_minimum_of_uneven_valleys() -> None:
     chance, held = np.random.default_rng(0), []
-    for _ in range(12):
+    for _ in range(8):
         bests = 2 ** chance.uniform(2, 7, size=5)
         noise = 0.004 * chance.standard_normal((5, len(SIZES)))
         found = minima([points(valley(SIZES, b) + n) for b, n in zip(bests, noise, strict=True)])
@@ -153,12 +151,11 @@ def test_laws_are_held_against_their_largest_data() -> None:
 
 
 def study(size: int, workload: str = "w", **changes: Any) -> Study:
-    usual = Study(
-        workload=workload, recipe="r", optimizer="sgd", batch_size=size,
-        goals=(Goal.parse("val/loss < 0.1"),), budget_steps=round(DATA / size), trials=5,
-        grid=EvaluationGrid(spacing=1, min_gap=1), stop_at_goal=False, stop_dominated=False,
+    usual = make_trial(
+        workload=workload, batch_size=size, goals=["val/loss < 0.1"], trials=5,
+        budget_steps=round(DATA / size), stop_at_goal=False, stop_dominated=False,
         space={"learning_rate": Range(low=0.1, high=1.6, scale="log")},
-    )  # fmt: skip
+    ).study  # fmt: skip
     return replace(usual, **changes)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import models
 import numpy as np
 import pytest
 import torch
@@ -45,10 +46,6 @@ class Unmade(Copied):
         return means
 
 
-def name(workload: type) -> str:
-    return f"{__file__}:{workload.__name__}"
-
-
 @pytest.mark.dear
 @pytest.mark.parametrize("at_once", [512, 5])
 def test_metrics_are_those_of_the_whole_split(
@@ -62,7 +59,7 @@ def test_metrics_are_those_of_the_whole_split(
         "val/pixel_error": (true != predicted).mean(),
         "val/loss": float(nn.functional.cross_entropy(logits, masks.long())),
     }
-    trial = make_trial(name(Copied), batch_size=4, budget_steps=1)
+    trial = make_trial(models.name(Copied), batch_size=4, budget_steps=1)
     for run in (run_trial, train_on_pair):
         metrics = run(trial)[0][0].metrics
         assert {key: metrics[key] for key in expected} == pytest.approx(expected, abs=1e-6)
@@ -78,7 +75,7 @@ def test_no_number_is_a_wrong_answer() -> None:
 
 def test_values_that_nothing_makes_a_number_of_are_refused() -> None:
     with refused("wrong-result", "'intersection'", "Unmade", "(5,)"):
-        run_trial(make_trial(name(Unmade), batch_size=4, budget_steps=1))
+        run_trial(make_trial(models.name(Unmade), batch_size=4, budget_steps=1))
 
 
 def test_what_was_pasted_is_in_picture_and_mask() -> None:

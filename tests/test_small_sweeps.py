@@ -14,6 +14,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.sweeping import local
 from orchestrator.sweeping.local import why_here
+from orchestrator.training import OPTIMIZERS
 
 
 def reason(**changes: Any) -> str | None:
@@ -53,18 +54,27 @@ from orchestrator.cli import main
 try:
     main()
 finally:
-    print("imported:", *({"ray", "sympy", "torch", "pyarrow"} & sys.modules.keys()))
+    known = {"ray", "sympy", "torch", "torch._dynamo", "pyarrow", "scipy.stats"}
+    print("imported:", *(known & sys.modules.keys()))
 """
 
 
 def test_a_small_sweep_says_that_it_needs_no_ray_and_imports_little(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
-    words = [*command("sweep", sweep_file(), "--out", tmp_path / "run")][1:]
+    """Torch's compiler and scipy.stats take more than a second of processor time each. Trials are
+    trained in a stack with SGD, and alone with all other optimizers."""
+    alone = [
+        {"name": name, "optimizer": name, "search": {"trials": 1}}
+        for name in OPTIMIZERS
+        if name != "sgd"
+    ]
+    file = sweep_file(recipes=["sgd", *alone], batch_sizes=[256], budget={"steps": 20})
+    words = [*command("sweep", file, "--out", tmp_path / "run")][1:]
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode in (0, 3), done.stderr
     assert sum("--ray" in line for line in done.stderr.splitlines()) == 1
     assert set(done.stdout.splitlines()[-1].split()) == {"imported:", "torch", "pyarrow"}
-    assert frontier(tmp_path / "run") == frontier(trained_alone(sweep_file()))
+    assert frontier(tmp_path / "run") == frontier(trained_alone(file))

@@ -10,8 +10,6 @@ import models
 import pytest
 import torch
 from conftest import make_trial, refused, run_trial
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from stacking import train_stacked, variants
 from test_stackable import reason
 
@@ -34,11 +32,6 @@ EVERYTHING: dict[str, Any] = {
     "ema_decay": 0.9,
     "decay": "cosine",
     "warmup_steps": 5,
-}
-ALSO: dict[str, Any] = {
-    "layerwise_ratio": "gradient",
-    "layerwise_trust": 0.1,
-    "layerwise_bound": 2.0,
 }
 OWN: dict[str, dict[str, Any]] = {
     "sgd": {"learning_rate": 0.1},
@@ -78,15 +71,8 @@ def check_against_alone(trial: Trial, data_dir: Path | None = None, **changes: A
 @pytest.mark.dear
 @pytest.mark.parametrize("optimizer", STACKED)
 def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
-    trial = make_trial(
-        models.name(models.MLP),
-        optimizer=optimizer,
-        params={**EVERYTHING, **OWN[optimizer]},
-        batch_size=17,
-        budget_steps=60,
-        grid=EvaluationGrid(spacing=0.3, min_gap=4),
-        extras=EXTRAS,
-    )
+    params = {**EVERYTHING, **OWN[optimizer]}
+    trial = trial_of(NETWORKS["mlp"], optimizer=optimizer, params=params, budget_steps=60)
     check_against_alone(trial, label_smoothing=[0.0, 0.1, 0.3], ema_decay=[0.5, 0.9, 0.99])
 
 
@@ -94,13 +80,9 @@ def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
 def test_digits_train_alone_to_the_same_bits(optimizer: str) -> None:
     """The quickstart measures the same, stacked or not."""
     momentum = {} if optimizer == "sgd" else {"momentum": 0.9}
-    trial = make_trial(
-        "digits/mlp",
-        optimizer=optimizer,
-        params={"learning_rate": 0.05, **momentum},
-        batch_size=16,
-        budget_steps=60,
-        grid=GRID,
+    params = {"learning_rate": 0.05, **momentum}
+    trial = trial_of(
+        "digits/mlp", optimizer=optimizer, params=params, batch_size=16, extras=Extras()
     )
     (stacked,) = train_stacked([trial], 2)
     alone, _ = run_trial(trial)
@@ -192,60 +174,6 @@ def test_the_last_trials_go_on_in_fewer_slots(
     monkeypatch.setattr(Computation, "recording_seconds", -1)
     assert repr(train_stacked(trials, 5)) == repr(as_many)
     assert widths == ({5} if network == "cnn" else {5, 2})
-
-
-LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
-
-
-@st.composite
-def packs(draw: st.DrawFn) -> tuple[list[Trial], int, list[int]]:
-    """Draws trials of one study with any of its metaparameters, a width, and an order."""
-    network = draw(st.sampled_from(["mlp", "augmented", "nested", "quadratic", "ghosts"]))
-    optimizers = ["sgd", "momentum"] if network == "ghosts" else sorted(STACKED)
-    optimizer = draw(st.sampled_from(optimizers))
-    optional = {
-        name: value
-        for name, value in {**EVERYTHING, **ALSO}.items()
-        if "smoothing" not in name or network not in ("quadratic", "nested")
-        # The bias of a layer in front of a norm has a gradient of nothing but rounding, which
-        # layer-wise rates make as large as any, and so would Adam.
-        if name not in LAYERWISE
-        or (optimizer in ("momentum", "adagrad", "rmsprop", "adam") and network != "ghosts")
-    }
-    chosen = draw(st.sets(st.sampled_from(sorted(optional))))
-    chosen |= {"label_smoothing"} & optional.keys() if "smoothing_over" in chosen else set()
-    if not chosen & {"layerwise_ratio"}:
-        chosen -= set(LAYERWISE)
-    own = {name: v for name, v in OWN[optimizer].items() if name not in LAYERWISE}
-    count, width = draw(st.integers(1, 6)), draw(st.integers(2, 5))
-    trial = make_trial(
-        NETWORKS[network],
-        optimizer=optimizer,
-        params={**{name: optional[name] for name in sorted(chosen)}, **own},
-        batch_size=draw(st.integers(1, 20)),
-        budget_steps=20,
-        grid=EvaluationGrid(spacing=0.2, min_gap=draw(st.integers(1, 6))),
-        goals=["val/loss < 1.38"],
-        extras=draw(st.sampled_from([EXTRAS, Extras()])),
-    )
-    numbers = {
-        name: draw(st.lists(st.sampled_from([value, value / 2]), min_size=count, max_size=count))
-        for name, value in trial.params.items()
-        if isinstance(value, float) and name != "learning_rate"
-    }
-    return variants(trial, count, **numbers), width, draw(st.permutations(range(count)))
-
-
-@pytest.mark.dear
-@given(packs())
-@settings(max_examples=12)
-def test_any_pack_is_trained_as_its_trials_alone(pack: tuple[list[Trial], int, list[int]]) -> None:
-    trials, width, order = pack
-    found = train_stacked([*map(in_double, trials)], width, order=order)
-    for trial, stacked in zip(trials, found, strict=True):
-        close(stacked, run_trial(in_double(trial))[0], 20, 1e-9)
-    one_way, other = train_stacked(trials, width, order=order), train_stacked(trials[::-1], 2)
-    assert one_way == other[::-1]
 
 
 def test_some_slots_measure_as_all_do() -> None:

@@ -76,12 +76,7 @@ class WithOneAnother(models.MLP):
 
 
 def of(workload: type, **params: Any) -> Trial:
-    name = (
-        models.name(workload)
-        if workload.__module__ == "models"
-        else f"{__file__}:{workload.__name__}"
-    )
-    return make_trial(name, params={"learning_rate": 0.1, **params})
+    return make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 import math
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -10,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import ended, make_trial
+from conftest import ended, make_trial, wait_for
 
 from orchestrator.files.places import Place
 from orchestrator.programs.hearing import Hearing
@@ -199,7 +198,7 @@ def test_trials_are_put_together_while_others_are_written(
             merging.wrote(KEY, len(group))
             loose.append(run.loose(KEY))
             if index == 200:
-                wait_until(lambda: run.loose(KEY) <= 20)
+                wait_for(lambda: run.loose(KEY) <= 20)
     assert max(loose) < 290
     assert run.holds(KEY)
     before = tables(run)
@@ -208,11 +207,6 @@ def test_trials_are_put_together_while_others_are_written(
     assert [10 * lengths[n] for n in range(300)] == run.trials(KEY)["steps"].to_pylist()
     run.put_together(KEY, finished=True)
     assert str(tables(run)) == str(before)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    while not condition():
-        threading.Event().wait(0.01)
 
 
 def test_what_cannot_be_put_together_does_not_end_a_sweep(
@@ -227,7 +221,7 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
         for index in range(1, 4):
             run.write(finished(index, 1.0))
             merging.wrote(KEY)
-        wait_until(lambda: "can't be merged now" in caplog.text)
+        wait_for(lambda: "can't be merged now" in caplog.text)
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3]
     assert run.loose(KEY) == 5  # trial 0 was written twice
 

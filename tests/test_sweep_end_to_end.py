@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,9 +10,8 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from conftest import TINY, first_trials, orchestrate, train_all, wait_for
+from conftest import TINY, orchestrate, train_all, wait_for
 from driving import trained_alone
-from quadratic import steps_to_goal
 from test_failures import ON_RANK_1
 
 from orchestrator.cluster.connect import connect
@@ -50,34 +48,6 @@ def sweep_here(path: Path, document: dict[str, Any]) -> list[FrontierRow]:
     run.create(planned.sweep.resolved(), planned.studies, {})
     train_all(run, planned)
     return frontier_of(run)
-
-
-def test_a_sweep_finds_the_best_of_its_points(tmp_path: Path) -> None:
-    document = {
-        "name": "truth",
-        "workloads": ["noisy_quadratic?d=30&replicas=300"],
-        "goals": ["val/loss < 0.1"],
-        "recipes": ["sgd", "momentum"],
-        "batch_sizes": [2, 64],
-        "search": {"trials": 6},
-        "budget": {"steps": 800},
-        "evaluate": {"spacing": 0.005},
-    }
-    rows = sweep_here(tmp_path, document)
-    studies = plan(Sweep.model_validate(document)).studies
-    for row, study in zip(rows, studies, strict=True):
-        expected = min(
-            steps_to_goal(
-                d=30,
-                goal=0.1,
-                batch_size=study.batch_size,
-                budget=800,
-                grid=study.grid,
-                **trial.params,
-            )
-            for trial in first_trials(study, 0)
-        )
-        assert row.steps == pytest.approx(expected, rel=0.05, abs=1), study.key
 
 
 @pytest.mark.slow
@@ -120,9 +90,7 @@ def test_warm_gangs_of_two_ranks_find_the_same_and_tell_prometheus(
         all_told = told[ENDED] == 6 and told["ray_orchestrate_best_steps", "told"] == best
         return told if all_told else None
 
-    with subprocess.Popen(["sleep", "300"]) as process:
-        told = wait_for(told_of_all, process)
-        process.kill()
+    told = wait_for(told_of_all)
     assert told["ray_orchestrate_examples_total", "told"] > 0
     assert told["ray_orchestrate_slots", ""] == cluster.cpus
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import orchestrate, refused
-from driving import Driver
+from driving import Driver, children
 from test_rounds import Fate, all_waiting, finish, make_study
 
 from orchestrator.cli.runs import sweep
@@ -151,11 +151,6 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "tensorboard did not receive all trials. The run has them all; log.txt says why.",
     ]
     assert not children() - before
-
-
-def children() -> set[str]:
-    lists = Path("/proc/self/task").glob("*/children")
-    return {number for numbers in lists for number in numbers.read_text().split()}
 
 
 DRIVER = """

@@ -1,8 +1,4 @@
-import json
 import math
-import pickle
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,36 +66,6 @@ def test_a_gradient_without_a_deterministic_kernel_is_computed_again_without_it(
     assert outcome.micro_batch is None
 
 
-@pytest.mark.dear
-def test_torchs_compiler_is_not_loaded_for_optimizers() -> None:
-    """Loading it takes 1.3 s of processor time in every process that trains or plans a sweep, and
-    would be counted as time of the first step.
-    scipy.stats takes as long, and the points of a sweep must not load it either."""
-    names = [*OPTIMIZERS, "nadam"]
-    trials = [make_trial(optimizer=name, params=params_of(name), budget_steps=2) for name in names]
-    train_all = """
-import pickle, sys
-from orchestrator.search import DESIGNS
-from orchestrator.training import Ranks, train
-from orchestrator.training.stackable import best_width
-trials = pickle.load(sys.stdin.buffer)
-for trial in trials:
-    print(trial.study.optimizer, len([*train(trial, Ranks())]), "torch._dynamo" in sys.modules)
-best_width(trials[0], "cpu", None)
-DESIGNS["halton"](0, 2, 10)
-print({"torch._dynamo", "scipy.stats"} & {*sys.modules})
-"""
-    trained = subprocess.run(
-        [sys.executable, "-c", train_all],
-        input=pickle.dumps(trials),
-        capture_output=True,
-        check=True,
-    )
-    *lines, last = trained.stdout.decode().splitlines()
-    assert lines == [f"{name} 3 False" for name in names]
-    assert last == "set()"
-
-
 def params_of(optimizer: str) -> dict[str, float]:
     return {name: PARAMS[name] for name in accepted_by(optimizer)[0] or ("learning_rate",)}
 
@@ -128,9 +94,8 @@ def test_curve_equals_a_loop_written_by_hand(optimizer: str) -> None:
     assert measurements[-1].metrics["val/loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.dear
-def test_a_warm_process_trains_like_a_fresh_one() -> None:
-    """The results are equal bit by bit, with every optimizer, after other trials were trained."""
+def test_trials_do_not_depend_on_those_before_them() -> None:
+    """The results are equal bit by bit, with every optimizer."""
     trials = [
         make_trial(
             optimizer=optimizer,
@@ -140,13 +105,10 @@ def test_a_warm_process_trains_like_a_fresh_one() -> None:
         )
         for optimizer in [*OPTIMIZERS, *LIBRARY]
     ]
+    forwards = [[m.metrics for m in run_trial(trial)[0]] for trial in trials]
     torch.manual_seed(99)
-    warm = [[m.metrics for m in run_trial(trial)[0]] for trial in trials]
-    fresh = subprocess.run(
-        [sys.executable, Path(__file__).parent / "fresh.py"],
-        input=pickle.dumps(trials), capture_output=True, check=True,
-    )  # fmt: skip
-    assert [json.loads(line) for line in fresh.stdout.splitlines()] == warm
+    backwards = [[m.metrics for m in run_trial(trial)[0]] for trial in trials[::-1]]
+    assert backwards[::-1] == forwards
 
 
 def test_stops_at_the_first_measurement_past_every_goal() -> None:
