@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import refused
-from test_architecture import loaded_by
 
 from orchestrator.records import Choice, Range, Space, Value
 from orchestrator.search.adaptive import Adaptive, check_sampler
@@ -107,20 +106,6 @@ def test_replayed_generations_lead_to_the_same_points(
     assert other.propose(0, 8) != past[0][0]
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize(
-    ("algorithm", "close", "seeds"), [("tpe", 2e-3, 5), ("gp", 1e-4, 1), ("cmaes", 2e-3, 5)]
-)
-def test_it_comes_close_to_the_optimum(algorithm: str, close: float, seeds: int) -> None:
-    first, best = [], []
-    for seed in range(seeds):
-        lowest = [min(map(bowl, points)) for points, _ in run(Adaptive(PLANE, algorithm, seed), 5)]
-        first.append(lowest[0])
-        best.append(min(lowest))
-    # Of 40 points at random the best is at 0.0035.
-    assert statistics.median(best) < min(close, statistics.median(first) / 8)
-
-
 @pytest.mark.parametrize("algorithm", ["tpe", "gp", "cmaes"])
 def test_values_are_of_their_range_and_no_two_points_are_the_same(algorithm: str) -> None:
     whole: Space = {
@@ -196,7 +181,3 @@ def test_samplers_of_ones_own_are_checked(own: Path) -> None:
     ]:
         with refused(code, *values):
             check_sampler(place)
-
-
-def test_optuna_is_imported_by_those_who_need_it() -> None:
-    assert "optuna" not in loaded_by("search")

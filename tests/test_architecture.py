@@ -138,21 +138,24 @@ def test_a_word_means_one_thing() -> None:
     assert {*words} <= {part.lower() for part in used}, "words that the code does not use"
 
 
-@pytest.mark.dear
-def test_nothing_of_a_tracker_is_imported_unless_asked_for() -> None:
-    assert not {"mlflow", "wandb", "tensorboardX"} & loaded_by(
-        "cluster.engine", "sweeping.tracking", "cluster.gang"
-    )
-
-
-def test_the_board_loads_next_to_nothing() -> None:
-    assert not {"torch", "pandas", "scipy", "pydantic"} & loaded_by("cluster.board")
-
-
-def loaded_by(*modules: str) -> set[str]:
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        (["cli"], {"torch", "ray", "plotly", "pyarrow", "scipy", "numpy"}),
+        (["search"], {"optuna"}),
+        (["cluster.board"], {"torch", "pandas", "scipy", "pydantic"}),
+        (
+            ["cluster.engine", "sweeping.tracking", "cluster.gang"],
+            {"mlflow", "wandb", "tensorboardX"},
+        ),
+    ],
+)
+def test_heavy_libraries_are_imported_by_those_who_need_them(
+    modules: list[str], heavy: set[str]
+) -> None:
     names = ", ".join(f"orchestrator.{module}" for module in modules)
     code = f"import sys, {names}; print(*{{n.split('.')[0] for n in sys.modules}})"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    return set(result.stdout.split())
+    assert not heavy & {*result.stdout.split()}

@@ -3,20 +3,12 @@
 import html
 import json
 import math
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
-from browser import CHROMIUM, Look, visits
 from conftest import ROOT, files_of_repository, orchestrate
 from quadratic import steps_to_goal
 
@@ -150,71 +142,3 @@ def test_no_name_in_a_picture_is_cut_off() -> None:
     ]
     assert len(names) > 50
     assert not [name for name in map(html.unescape, names) if len(name) > FITS]
-
-
-SORT = """(() => {
-    const table = document.querySelector(".sortable table");
-    table.querySelector("th:nth-child(2) button").click();
-    return [...table.tBodies[0].rows].map(row => row.cells[1].textContent.trim());
-})()"""
-
-SITE = """
-from pathlib import Path
-from mkdocs.__main__ import cli
-from orchestrator import Run
-
-def report(run, page, of=Run.report):
-    if run.path.endswith("simple_cnn.zip"):
-        return of(run, page)
-    Path(page).write_text("")
-    return page
-
-Run.report = report
-cli()
-"""
-"""Builds the site with one report; `make docs` makes all."""
-
-PICTURES = "[...document.querySelectorAll('article img')].map(one => one.naturalWidth > 0)"
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address of a server of one's own for the files of a folder."""
-    handler = partial(Quiet, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_in_a_browser(tmp_path: Path) -> None:
-    build = [sys.executable, "-c", SITE, "build", "--quiet", "--site-dir", tmp_path / "site"]
-    subprocess.run(build, cwd=ROOT, check=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
-    page = tmp_path / "site" / "findings.html"
-    with served(tmp_path / "site") as address:
-        looks = [
-            Look(
-                page=page, address=f"{address}/findings.html", width=width, dark=dark,
-                scripts=(SORT, PICTURES), checked=False,
-            )
-            for width, dark in ((1400, False), (390, True))
-        ]  # fmt: skip
-        visited = visits(looks, tmp_path)
-    for seen in visited:
-        order, pictures = seen.told
-        assert not seen.errors
-        assert not [url for url in seen.requests if not url.startswith(address)]
-        assert seen.wider == 0
-        assert order == sorted(order)
-        assert all(pictures)
-    reports = set(re.findall(r'href="(atlas/\w+\.html)"', page.read_text()))
-    assert reports
-    assert all((tmp_path / "site" / report).exists() for report in reports)
-    assert (tmp_path / "site/atlas/simple_cnn.html").stat().st_size > 1e5

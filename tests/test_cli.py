@@ -5,19 +5,12 @@ from typing import Any
 
 import pytest
 from conftest import assert_refused, orchestrate, refused
-from test_architecture import loaded_by
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.search import known_spaces
 
 pytestmark = pytest.mark.dear
-
-
-def test_help_imports_nothing_heavy() -> None:
-    """Which is what keeps it within half a second."""
-    assert not {"torch", "ray", "plotly", "pyarrow", "scipy", "numpy"} & loaded_by("cli")
-    assert "sweep" in orchestrate("--help").stdout
 
 
 def test_a_trial_by_hand() -> None:
