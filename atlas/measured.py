@@ -112,12 +112,11 @@ class World:
                 (one.goal, one.name) == (MIDDLE[workload], rate)
                 and one.recipe in ("sgd", "momentum")
                 and one.exponent is not None
-                and one.exponent_interval is not None
             ):
-                low, high = one.exponent_interval
+                low, high = one.exponent.ends
                 degrees.append(len(one.points) - 2)
                 names.append(f"{workload}, {one.recipe}")
-                values.append(one.exponent)
+                values.append(one.exponent.value)
                 reach = stats.t.ppf((1 + CONFIDENCE) / 2, degrees[-1])
                 deviations.append((high - low) / 2 / reach)
         return Numbers(

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -111,6 +112,8 @@ def test_figures_go_by_the_beginning_of_their_titles(run: Run) -> None:
 def test_the_page_may_be_written_anywhere(run: Run, tmp_path: Path) -> None:
     page = run.report(tmp_path / "page.html", "val/error < 0.5")
     assert "0.5" in Path(page).read_text()
+    with pytest.raises(IsADirectoryError):
+        run.report(".")
 
 
 def test_what_a_sweep_comes_to() -> None:
@@ -132,6 +135,10 @@ def test_one_trial_by_hand() -> None:
     )
 
 
+def by_hand(**options: Any) -> orchestrator.Trained:
+    return orchestrator.train("digits/mlp", optimizer="sgd", batch_size=8, steps=1, **options)
+
+
 @pytest.mark.parametrize(
     ("call", "code", "value"),
     [
@@ -143,6 +150,10 @@ def test_one_trial_by_hand() -> None:
             "--address",
         ),
         (lambda: orchestrator.open_run("nowhere"), "not-a-run", "nowhere"),
+        (lambda: orchestrator.plan(SWEEP, set="search.trails=5"), "unknown-key", "'search.trails'"),
+        (lambda: orchestrator.sweep(SWEEP, ray=False, track="mflow"), "unknown-name", "'mflow'"),
+        (lambda: by_hand(ranks=0), "wrong-value", "`ranks`"),
+        (lambda: by_hand(seed=-1), "wrong-value", "seed"),
     ],
 )
 def test_bad_input_is_refused_as_everywhere(call: Any, code: str, value: str) -> None:
@@ -170,6 +181,31 @@ def test_arguments_are_the_options_of_the_command(call: Any, command: Any) -> No
     assert of_shell.pop("as_json") is False
     with pytest.raises(TypeError, match="unexpected keyword argument 'trakc'"):
         call(None, trakc=["mlflow"])
+
+
+@pytest.mark.dear
+def test_an_interrupt_of_the_script_is_one_of_the_command(tmp_path: Path) -> None:
+    """The command runs in a process of its own, which keeps what it measured."""
+    endless = {**SWEEP, "batch_sizes": [1], "budget": {"steps": 10**6}, "stop": {"at_goal": False}}
+    script = f"""
+import orchestrator
+try:
+    orchestrator.sweep({endless}, out="run", yes=True)
+except KeyboardInterrupt:
+    print("as it should")
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], cwd=tmp_path, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        for line in process.stderr:
+            if " running" in line and " 0 running" not in line:
+                process.send_signal(signal.SIGINT)
+                break
+        said, _ = process.communicate(timeout=100)
+    assert said.strip() == "as it should"
+    assert Run(tmp_path / "run").studies()
 
 
 def test_reading_a_run_needs_neither_torch_nor_ray(run: Run) -> None:

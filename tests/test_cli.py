@@ -110,3 +110,27 @@ def test_quietly_there_are_answers_and_errors_only(tmp_path: Path) -> None:
 
 def test_slots_need_step_times() -> None:
     assert "--calibrate" in CliRunner().invoke(app, ["plan", "--slots", "8"]).stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "frontier RUN --csv --rules",
+        "frontier RUN --leaders --rules",
+        "report RUN --json --methods",
+        "report RUN --table csv -o page.html",
+        "plan --devices 2 --price 3",
+        "trial digits/mlp --optimizer sgd --batch-size 8 --stack 2 --ranks 2",
+        "init --slurm --kind language",
+        "import runs.csv --guess --out RUN",
+    ],
+)
+def test_options_of_which_one_would_have_no_effect_are_refused(line: str) -> None:
+    with refused("not-together"):
+        CliRunner().invoke(app, line.split(), catch_exceptions=False)
+
+
+def test_options_of_the_list_of_data_do_not_get_any() -> None:
+    with refused("no-effect", "get"):
+        given = ["data", "--data-dir", "folder", "get", "digits"]
+        CliRunner().invoke(app, given, catch_exceptions=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, assert_refused, orchestrate
+from conftest import ROOT, assert_refused, orchestrate, refused
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
@@ -133,6 +133,28 @@ def test_ranks_are_counted_machine_by_machine(
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     cluster = described_in(tmp_path / "cluster.yaml")
     assert ranks_that_fit(Resources.model_validate(resources), cluster) == ranks_at_once
+
+
+@pytest.mark.parametrize(
+    ("changes", "place"),
+    [
+        ({"available_node_types": ["head"]}, "available_node_types"),
+        ({"available_node_types": {"head": None}}, "available_node_types.head"),
+        (
+            {"available_node_types": {"head": {"resources": {"CPU": "many"}}}},
+            "available_node_types.head.resources.CPU",
+        ),
+        ({"max_workers": "all"}, "max_workers"),
+        ({"provider": "aws"}, "provider"),
+    ],
+)
+def test_a_mistake_in_it_is_told_by_its_place(
+    tmp_path: Path, changes: dict[str, Any], place: str
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(yaml.safe_dump({**yaml.safe_load(CLUSTER), **changes}))
+    with refused("wrong-value", f"{file}: {place}:"):
+        described_in(file)
 
 
 @pytest.mark.dear

@@ -55,6 +55,15 @@ def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
     assert "Intervals" not in said
 
 
+def test_methods_of_an_import_say_nothing_of_how_points_were_chosen(tmp_path: Path) -> None:
+    rows = frontier_of(RunFiles.open(RUN))
+    elsewhere = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
+    elsewhere.create(elsewhere.sweep(), [replace(s, repeats=2) for s in elsewhere.studies()], {})
+    said = methods_of(elsewhere, rows)
+    assert "Steps are medians over trainings that differ in their seeds." in said
+    assert "trained 2 times again" not in said
+
+
 def test_methods_say_which_curves_are_of_minima() -> None:
     run = RunFiles.open(RUN)
     rows = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in frontier_of(run)]

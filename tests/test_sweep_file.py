@@ -55,11 +55,13 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "given-twice": [
         ({"recipes": ["sgd", "sgd"]}, "recipe", "sgd"),
+        ({"goals": ["val/error < 0.1", "val/error<0.1"]}, "goal", "val/error < 0.1"),
         ({"recipes": [{**DECAYING, "space": {"decay": "cosine"}}]}, SGD, "'decay'"),
     ],
     "missing-key": [
         ({"budget": {}}, "budget", "steps", "epochs"),
         ({"workloads": None}, "workloads"),
+        ({"repeats": {"of": 2}}, "repeats.count"),
         (search("points"), "search", "`points`"),
     ],
     "missing-value": [(search("points", points=[{}]), SGD, "points", "learning_rate")],
@@ -75,6 +77,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "not-together": [
         ({"repeats": {"count": 4, "of": 2}, "repeat_best": 3}, "`repeat_best`", "`repeats.of`"),
         ({"stop": {"at_goal": False, "dominated": True}}, "stop", "`dominated`"),
+        ({"branch": {}}, "branch", 2),
         ({"resources": {"gpus_per_device": 0.5, "max_devices": 2}}, "resources", "max_devices 1"),
     ],
     "other-name": [(space(lr=1), SGD, "'lr'", "'learning_rate'")],
@@ -100,6 +103,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "unknown-key": [
         ({"recipez": ["sgd"]}, "'recipez'", "'recipes'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
+        ({"repeats": {"count": 3, "off": 2}}, "'repeats.off'", "'repeats.of'"),
         ({"stop": {"diverged": {"abov": 3}}}, "'stop.diverged.abov'", "'stop.diverged.above'"),
     ],
     "unknown-name": [

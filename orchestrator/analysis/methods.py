@@ -23,13 +23,13 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     measured = f"measured the number of steps until {listed([*goals])} for" if goals else "ran"
     workloads = listed([*dict.fromkeys(study.workload for study in studies)])
     at = listed([f"{size:,}" for size in sizes])
-    said = [f"We {measured} {workloads} at the batch sizes {at}."]
+    said = [f"We {measured} {workloads} at batch size{'s' * (len(sizes) > 1)} {at}."]
     if run.imported:
         said.append("The trainings were made elsewhere, and their files were imported.")
     elif "recipes" in (sweep := run.sweep()):
         said += [*_search(sweep, studies), *_trials(studies)]
     if goals:
-        said += [_repeats(studies, rows), _INTERVALS]
+        said += [_repeats([] if run.imported else studies, rows), _INTERVALS]
     said.append(_amount(run, studies))
     return " ".join(filter(None, said))
 
@@ -100,7 +100,7 @@ def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
 
 
 def _medians(studies: Sequence[Study]) -> str:
-    study = next((study for study in studies if study.repeats), None)
+    study = next((s for s in studies if s.repeats and not s.is_one_point), None)
     if study is None:
         return "Steps are medians over trainings that differ in their seeds."
     if study.repeat_best == 1:

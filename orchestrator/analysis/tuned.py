@@ -35,11 +35,10 @@ class Tuned(OfCurve):
     points: tuple[tuple[int, float], ...]
     """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""
     zeros: int
-    exponent: float | None
+    exponent: Estimate | None
     """Exponent of the power of the batch size that the values follow: 1 is the linear rule, 0.5 the
-    square root rule. None if there are too few points."""
-    exponent_interval: tuple[float, float] | None
-    """90 % interval of the exponent, from the scatter of the points about the power law."""
+    square root rule. Its interval comes from the scatter of the points about the power law. None if
+    there are too few points."""
 
     @property
     def is_rate(self) -> bool:
@@ -68,7 +67,6 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
                 continue
             zeros = sum(params.get(name) == 0 for params in best.values())
             telling = [point for point in points if steps.get(point[0], 0) >= ENOUGH_STEPS]
-            exponent, interval = _power([] if zeros else telling)
             found.append(
                 Tuned(
                     workload=workload,
@@ -77,8 +75,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
                     name=name,
                     points=tuple(points),
                     zeros=zeros,
-                    exponent=exponent,
-                    exponent_interval=interval,
+                    exponent=None if zeros else _power(telling),
                 )
             )
     return found
@@ -98,14 +95,14 @@ def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value > 0}
 
 
-def _power(points: Sequence[tuple[int, float]]) -> tuple[float | None, tuple[float, float] | None]:
-    """The slope of log value against log batch size, and its interval."""
+def _power(points: Sequence[tuple[int, float]]) -> Estimate | None:
+    """The slope of log value against log batch size."""
     if len(points) < ENOUGH_SIZES:
-        return None, None
+        return None
     sizes, values = np.log2(np.array(points, dtype=np.float64)).T
     (slope, _), covariance = np.polyfit(sizes, values, 1, cov=True)
     reach = float(np.sqrt(covariance[0, 0])) * reach_of(len(points) - 2)
-    return float(slope), (slope - reach, slope + reach)
+    return Estimate(value=float(slope), low=float(slope - reach), high=float(slope + reach))
 
 
 @dataclass(frozen=True, kw_only=True)

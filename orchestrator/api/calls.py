@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.api.command import pairs, run_command
+from orchestrator.api.command import run_command, several
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.cli.planning import outlook_in_words
@@ -46,8 +46,8 @@ Described = str | Path | Mapping[str, Any] | None
 """A sweep file, the name of a sweep of the project, the content of a sweep file as a dict, or None
 for the quickstart. A dict may hold classes in place of their names."""
 
-Set = Sequence[str] | Mapping[str, Any] | None
-"""Values for keys of the file, as a dict or as `KEY=VALUE`, such as {"search.trials": 50}."""
+Set = str | Sequence[str] | Mapping[str, Any] | None
+"""Values for keys of the file, as a dict, such as {"search.trials": 50}, or as `KEY=VALUE`."""
 
 
 def sweep(
@@ -59,7 +59,7 @@ def sweep(
     cluster: str | Path | None = None,
     data_dir: str | Path | None = None,
     yes: bool = False,
-    track: Sequence[str] | None = None,
+    track: str | Sequence[str] | None = None,
     ray: bool | None = None,
     quiet: bool = False,
 ) -> Run:
@@ -67,7 +67,7 @@ def sweep(
     options of `orchestrate sweep`. `ray=False` trains in this process. The run is written to `out`,
     by default runs/NAME."""
     with _as_file(what) as file:
-        described = load_sweep(Path(file), _pairs(set))
+        described = load_sweep(Path(file), several(set))
         path = str(out or f"runs/{described.name}")
         here = partial(session.sweep, described, path)
         run_command(
@@ -95,7 +95,7 @@ def branch(
     returns the verdicts, `run.schedules()` the schedules of batch sizes that follow from them."""
     with _as_file(what, BranchFile) as file:
         asked = ["confirm=true"] if confirm else []
-        described = load_branches(Path(file), [*_pairs(set), *asked])
+        described = load_branches(Path(file), [*several(set), *asked])
         path = str(out or f"runs/{described.name}")
         here = partial(session.sweep, described, path)
         run_command(
@@ -110,7 +110,7 @@ def plan(
 ) -> Table[StudyOutlook]:
     """The number of trials and of their steps for each study of a sweep."""
     with _as_file(what) as file:
-        described = load_sweep(Path(file), _pairs(set))
+        described = load_sweep(Path(file), several(set))
         planned = plan_of(described, _folder(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
@@ -148,10 +148,13 @@ def train(
     """Trains one trial in this process, as `orchestrate trial` does: until the workload's goal or
     budget, or for exactly `steps` steps. A metaparameter that isn't given takes the middle of its
     range."""
+    if ranks < 1:
+        raise wrong_value("`ranks`", "1 or more", ranks)
     folder = _folder(data_dir)
     trial = single_trial(
         name_of(workload), optimizer, batch_size,
         params=params or {}, evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
+        ranks=ranks,
     )  # fmt: skip
     training = train_on_ranks(trial, ranks, data_dir=folder)
     measurements = []
@@ -207,10 +210,6 @@ def _with_names(value: Any, depth: int = 0) -> Any:
 DEEPEST = 100
 
 
-def _pairs(overrides: Set) -> Sequence[str]:
-    return pairs(overrides) if isinstance(overrides, Mapping) else overrides or ()
-
-
 def _folder(path: str | Path | None) -> Path | None:
     return None if path is None else Path(path)
 
@@ -254,7 +253,7 @@ def scaling(
     ):
         if not fits.all():
             raise wrong_value(what, form, float(numbers[~fits][0]))
-    found, several = [], len(draws) > len(np.unique(size))
+    found, repeated = [], len(draws) > len(np.unique(size))
     for each in np.unique(size).tolist():
         pairs = np.stack([taken, gap.round()])[:, size == each].T.tolist()
         seeds: list[Any] = [(steps, int(apart)) for steps, apart in pairs]
@@ -263,7 +262,7 @@ def scaling(
             FrontierRow(
                 workload="", recipe="curve", optimizer="", goal="", batch_size=int(each),
                 reached=fewest is not None, steps=fewest, resolution=apart,
-                repeats=repeats_from(seeds) if several else None,
+                repeats=repeats_from(seeds) if repeated else None,
                 censored=False, trials={}, trials_used=1, warnings=(),
             )
         )  # fmt: skip

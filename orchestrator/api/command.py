@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.cli.options import BAD_INPUT
+from orchestrator.cli.options import BAD_INPUT, TO_GO_ON
 from orchestrator.cli.sessions import CODES, how_to_train, refuse_together
 from orchestrator.cli.terminal import ERROR_FILE, console
 from orchestrator.files.own_code import hand_over
@@ -26,7 +26,7 @@ from orchestrator.records import BadInput, SweepFailed
 if TYPE_CHECKING:
     from orchestrator.sweeping.session import Ended, How
 
-STATUSES = {code: status for status, code in CODES.items()}
+STATUSES = {**{code: status for status, code in CODES.items()}, TO_GO_ON: "interrupted"}
 
 
 def run_command(
@@ -53,8 +53,8 @@ def run_command(
         how = how_to_train(
             address=options["address"],
             data_dir=None if folder is None else Path(folder),
-            track=options.get("track"),
-            yes=options.get("yes", True),
+            track=several(options.get("track")),
+            yes=options["yes"],
             ray=False,
         )
         before, console.quiet = console.quiet, quiet or console.quiet
@@ -104,13 +104,21 @@ def _flags(options: Mapping[str, Any]) -> list[str]:
     flags = []
     for name, given in options.items():
         flag = f"--{name.replace('_', '-')}"
-        value = pairs(given) if isinstance(given, Mapping) else given
-        if value is True:
+        if given is True:
             flags.append(flag)
-        elif value not in (None, False):
-            several = value if isinstance(value, list | tuple) else [value]
-            flags += [part for item in several for part in (flag, str(item))]
+        elif given is not False:
+            flags += [part for item in several(given) for part in (flag, str(item))]
     return flags
+
+
+def several(given: Any) -> list[Any]:
+    """The values of an argument that may be left out, stand alone, or be several; a mapping as
+    NAME=VALUE."""
+    if isinstance(given, Mapping):
+        return pairs(given)
+    if given is None:
+        return []
+    return [given] if isinstance(given, str | Path) else [*given]
 
 
 def pairs(values: Mapping[str, Any]) -> list[str]:

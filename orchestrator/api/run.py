@@ -30,7 +30,7 @@ from orchestrator.analysis import (
     sentence,
     verdict_in_words,
 )
-from orchestrator.api.command import run_command
+from orchestrator.api.command import run_command, several
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.cli.advising import Suggestion, advised_for
 from orchestrator.files.places import Place
@@ -126,7 +126,7 @@ class Run:
     ) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         budget = None if within is None else Within.parse(within)
-        rows = frontier_of(self._files, parse_goals(_several(goal)), first=trials, within=budget)
+        rows = frontier_of(self._files, parse_goals(several(goal)), first=trials, within=budget)
         return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
     def best(
@@ -138,7 +138,7 @@ class Run:
         trials: int | None = None,
     ) -> Table[BestRow]:
         """The best value of `metric` in each study, as `orchestrate best` shows it."""
-        budgets = [Within.parse(text) for text in _several(within)]
+        budgets = [Within.parse(text) for text in several(within)]
         rows = best_of(
             self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
         )
@@ -153,7 +153,7 @@ class Run:
     ) -> Table[BestBatch]:
         """The batch size with the best value of `metric` for each amount of training, such as
         "examples=1e6", as `orchestrate scale` shows it; without amounts, for the whole budget."""
-        amounts = [Within.parse(text) for text in _several(within)]
+        amounts = [Within.parse(text) for text in several(within)]
         found = best_batch_sizes(self._files, metric, within=amounts, maximise=maximise)
         said = "\n".join(f"{one.workload}, {one.recipe}: {best_in_words(one)}" for one in found)
         return Table(found, asdict, said, shown=BEST_BATCH)
@@ -178,14 +178,14 @@ class Run:
     def advise(self, goal: str | Iterable[str] | None = None) -> Table[Suggestion]:
         """Steps to train next, as `orchestrate advise` recommends them: at most three, those that
         narrow the answers most for their price."""
-        found, remarks = advised_for(self._files, parse_goals(_several(goal)))
+        found, remarks = advised_for(self._files, parse_goals(several(goal)))
         return Table(found, Suggestion.to_json, "\n".join(remarks), shown=STEPS)
 
     def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
         """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate
         compare` shows it."""
         files = other._files if isinstance(other, Run) else RunFiles.open(other)
-        found = compare_runs(self._files, files, parse_goals(_several(goal)))
+        found = compare_runs(self._files, files, parse_goals(several(goal)))
         agreement = found.agreement
         said = agreement_in_words(agreement)
         return Compared(
@@ -259,7 +259,7 @@ class Run:
         if holds_branches(self._files) and goal is None:
             write_page(self._files, self._branches(), page)
             return str(page)
-        rows = frontier_for_page(self._files, parse_goals(_several(goal)))
+        rows = frontier_for_page(self._files, parse_goals(several(goal)))
         write_report_of([Source(run=self._files, rows=rows)], page)
         return str(page)
 
@@ -275,7 +275,8 @@ class Run:
         address: str | None = None,
         cluster: str | Path | None = None,
         data_dir: str | Path | None = None,
-        track: Sequence[str] | None = None,
+        yes: bool = False,
+        track: str | Sequence[str] | None = None,
         ray: bool | None = None,
         quiet: bool = False,
     ) -> Run:
@@ -286,7 +287,7 @@ class Run:
         here = partial(session.resume, self._files)
         run_command(
             "resume", self.path, here, own=described.code_names, address=address, cluster=cluster,
-            data_dir=data_dir, track=track, ray=ray, quiet=quiet,
+            data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
         return Run(self.path)
 
@@ -306,12 +307,6 @@ def _with_study(table_of: Any, study: Study) -> pa.Table:
     for position, name in enumerate(STUDY):
         table = table.add_column(position, name, pa.array([getattr(study, name)] * len(table)))
     return table
-
-
-def _several(value: str | Iterable[str] | None) -> Iterable[str]:
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, str) else value
 
 
 def open_run(path: str | Path) -> Run:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestrator.cli.options import RunArgument
+from orchestrator.cli.options import RunArgument, refuse_both
 from orchestrator.cli.terminal import answer, counting, say
 from orchestrator.records import BadInput
 
@@ -53,6 +53,7 @@ def import_(
     from orchestrator.results import RunFiles
     from orchestrator.results.outside_sources import is_archive
 
+    refuse_both({"guess": only_guess}, {"out": out})
     if out is None and not only_guess:
         raise BadInput("Name the run to make: --out FOLDER.", code="missing-option")
     run = RunFiles(out or "")

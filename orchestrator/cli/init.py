@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from orchestrator.cli.options import refuse_both
 from orchestrator.cli.terminal import say
 from orchestrator.records import BadInput, Value, cut, escaped, refuse_unknown, wrong_value
 
@@ -58,14 +59,12 @@ def init(
     if not name.isidentifier() or len(name) > LONGEST:
         rule = f"up to {LONGEST} letters, digits and underscores, with no digit first"
         raise wrong_value("NAME", rule, given)
+    refuse_both({"slurm": slurm}, {"kind": kind, "program": program})
+    refuse_both({"program": program}, {"kind": kind})
     if slurm:
-        if program is not None or kind is not None:
-            raise BadInput("--slurm takes neither --kind nor --program.", code="not-together")
         _for_slurm(name)
         return
     if program is not None:
-        if kind is not None:
-            raise BadInput("--program takes no --kind.", code="not-together")
         _for_program(name, program, seconds)
         return
     kind = kind or "classification"

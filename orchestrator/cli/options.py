@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from orchestrator.records import CONTROLS
+from orchestrator.records import CONTROLS, BadInput
 
 DONE, FAILED, BAD_INPUT, GOAL_UNREACHED, DIFFER, TO_GO_ON, INTERRUPTED = 0, 1, 2, 3, 4, 75, 130
 
@@ -156,6 +157,13 @@ RayOption = Annotated[
         "can't help, that is, for trials that together take seconds, or on one core.",
     ),
 ]
+
+
+def refuse_both(these: Mapping[str, object], those: Mapping[str, object]) -> None:
+    """Raises `BadInput` if an option of `these` and one of `those` are given, by name -> value."""
+    given = [[name for name, value in options.items() if value] for options in (these, those)]
+    for one, other in zip(*given, strict=False):
+        raise BadInput(f"Give --{one} or --{other}, not both.", code="not-together")
 
 
 def print_json(document: Any) -> None:

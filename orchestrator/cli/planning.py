@@ -19,6 +19,7 @@ from orchestrator.cli.options import (
     SetOption,
     SweepArgument,
     print_json,
+    refuse_both,
 )
 from orchestrator.cli.terminal import answer, say, showing, table_of
 from orchestrator.records import BadInput
@@ -90,9 +91,11 @@ def plan(
 
     if keep is not None and not devices:
         raise BadInput("--keep keeps the times of --devices: give both.", code="not-together")
+    useless = {"slots": slots, "price": price}
+    refuse_both({"devices": devices}, {"calibrate": calibrate, **useless})
     sweep = load_either(find_sweep_file(file), set_ or [])
-    useless = {"--slots": slots, "--price": price}
-    price = price or sweep.report.price_per_device_hour
+    if price is None:
+        price = sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
         ranks_at_once = ranks_that_fit(sweep.resources, machines)
@@ -108,8 +111,8 @@ def plan(
             run.write_timed({**run.timed(), **times})
         _tell_times(times, as_json=as_json)
         return
-    if not calibrate and (given := " and ".join(name for name, value in useless.items() if value)):
-        say(f"{given} can't be used without step times: add --calibrate.")
+    if not calibrate and (given := [f"--{name}" for name, value in useless.items() if value]):
+        say(f"{' and '.join(given)} can't be used without step times: add --calibrate.")
     for remark in planned.remarks:
         say(remark)
     speeds = None

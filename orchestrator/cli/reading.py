@@ -19,6 +19,7 @@ from orchestrator.cli.options import (
     RunArgument,
     TrialsOption,
     print_json,
+    refuse_both,
 )
 from orchestrator.cli.terminal import answer, table_of
 from orchestrator.records import BadInput, escaped, unknown
@@ -108,7 +109,8 @@ def frontier(
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
     from orchestrator.results import RunFiles, Within, frontier_of, parse_goals, to_csv
 
-    _refuse_both(as_json, as_csv)
+    refuse_both({"csv": as_csv}, {"json": as_json, "leaders": leaders, "rules": rules})
+    refuse_both({"leaders": leaders}, {"rules": rules})
     budget = None if within is None else Within.parse(within)
     run = RunFiles.open(path)
     rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
@@ -147,7 +149,7 @@ def best(
     """Show the best value of a metric in each study, and its trial."""
     from orchestrator.results import RunFiles, Within, best_of, best_to_csv
 
-    _refuse_both(as_json, as_csv)
+    refuse_both({"csv": as_csv}, {"json": as_json})
     budgets = [Within.parse(text) for text in within or []]
     rows = best_of(
         RunFiles.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
@@ -253,8 +255,3 @@ def logs(
         raise BadInput(f"Several trials end so: {', '.join(fitting[:5])}.", code="unknown-name")
     text = (folder / found[fitting[0]]).read().decode(errors="replace")
     sys.stdout.write(escaped(text, but="\n\t"))
-
-
-def _refuse_both(as_json: bool, as_csv: bool) -> None:
-    if as_json and as_csv:
-        raise BadInput("Give --json or --csv, not both.", code="not-together")

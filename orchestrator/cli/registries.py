@@ -40,6 +40,13 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
     from orchestrator.workloads.data.catalogue import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
+        source = context.get_parameter_source("data_dir")
+        if as_json or (source is not None and source.name == "COMMANDLINE"):
+            raise BadInput(
+                f"`orchestrate data` lists with these options. Write those of "
+                f"{context.invoked_subcommand} behind it.",
+                code="no-effect",
+            )
         return
     found: list[dict[str, Any]] = []
     for entry in CATALOGUE.values():

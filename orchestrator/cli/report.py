@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from orchestrator.cli.options import GoalOption, JsonOption, PriceOption, print_json
+from orchestrator.cli.options import GoalOption, JsonOption, PriceOption, print_json, refuse_both
 from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
@@ -68,14 +68,16 @@ def report(
     from orchestrator.report import Source, write_report_of
     from orchestrator.results import RunFiles, holds_branches, parse_goals
 
+    page, paper = {"output": output, "images": images}, {"methods": methods, "table": table}
+    refuse_both({"json": as_json}, {**page, **paper})
+    refuse_both(paper, page)
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: RunFiles.open(path) for name, path in zip(names, paths, strict=True)}
     asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
     options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
-    options |= {"methods": methods, "table": table}
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
-        wrong = [f"--{name}" for name, value in options.items() if value]
+        wrong = [f"--{name}" for name, value in {**options, **paper}.items() if value]
         if len(opened) > 1 or wrong:
             raise BadInput(
                 f"A report on branches of one training, as {', '.join(branches)} holds, is about "
@@ -105,13 +107,13 @@ def report(
         if output is None and many:
             raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
         write = partial(write_report_of, sources, asked=asked)
-    page = Place.at(output) if output else opened[names[0]].page
+    place = Place.at(output) if output else opened[names[0]].page
     try:
-        write(page, images=None if images is None else (images, image_format))
+        write(place, images=None if images is None else (images, image_format))
     except OSError as error:
         reason = error.strerror or error
-        raise BadInput(f"{page} can't be written: {reason}.", code="unwritable") from None
-    answer(page)
+        raise BadInput(f"{place} can't be written: {reason}.", code="unwritable") from None
+    answer(place)
 
 
 def _for_paper(sources: Sequence[Source], format_: Format | None, *, methods: bool) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import Ended, Engine, How
 
-CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "failed": FAILED}
+CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "failed": FAILED, "interrupted": INTERRUPTED}
 """How a session ended -> the exit code of its command."""
 
 
@@ -42,7 +42,7 @@ def how_to_train(
     address: str | None,
     data_dir: Path | None,
     track: Sequence[str] | None = None,
-    yes: bool = True,
+    yes: bool,
     ray: bool | None,
 ) -> How:
     """The cluster at `address` trains, or one that is started here, or this process; without `ray`,
@@ -112,7 +112,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     go_on = f"orchestrate resume {run.place}"
     if ended.status == "interrupted":
         say(f"Interrupted. Go on with: {go_on}")
-        return TO_GO_ON if to_go_on.is_set() else INTERRUPTED
+        return TO_GO_ON if to_go_on.is_set() else CODES[ended.status]
     if ended.status == "failed":
         complain(f"{ended.error}\nGo on with: {go_on}" if ended.page else ended.error)
     elif ended.branches is not None and ended.branches.queue.has_failed:

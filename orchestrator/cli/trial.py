@@ -20,6 +20,7 @@ from orchestrator.cli.options import (
     SeedOption,
     StepsOption,
     print_json,
+    refuse_both,
 )
 from orchestrator.cli.terminal import answer, complain, console, say, table_of
 from orchestrator.records import BadInput, wrong_value
@@ -134,6 +135,7 @@ def trial(
     if optimizer is None or batch_size is None:
         missing = "--optimizer" if optimizer is None else "--batch-size"
         raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
+    refuse_both({"stack": stack > 1}, {"ranks": ranks > 1, "micro-batch": micro_batch})
     import torch
 
     from orchestrator.planning.single import single_trial
@@ -157,8 +159,6 @@ def trial(
     torch.set_num_threads(1)
     saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     if stack > 1:
-        if ranks > 1 or micro_batch is not None:
-            raise BadInput("--stack takes neither --ranks nor --micro-batch.", code="not-together")
         training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=saved)
     else:
         training = train_on_ranks(

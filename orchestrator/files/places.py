@@ -190,6 +190,8 @@ class Place:
             with files.open_output_stream(name) as stream:
                 stream.write(content)
             return
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         path.parent.mkdir(parents=True, exist_ok=True)
         # Parquet readers skip files whose names begin with a dot, so none reads an unfinished file.
         unfinished = path.with_name(f".{path.name}.{os.getpid()}")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from orchestrator.files.yaml_files import read_yaml
 from orchestrator.planning.sweep import Resources
+from orchestrator.planning.sweep_file import validated_as
 from orchestrator.records import BadInput
 
 PRICES = Path(__file__).parent.parent / "prices.yaml"
@@ -116,41 +118,42 @@ def _shape(cpus: float, gpus: float) -> str:
     return f"{cpus:g} CPU{'s' * (cpus != 1)}" + f" and {gpus:g} GPU{'s' * (gpus != 1)}" * bool(gpus)
 
 
+class _Kind(BaseModel):
+    resources: dict[str, float] | None = None
+    max_workers: int | None = None
+    node_config: dict[str, Any] | None = None
+
+
+class _ClusterFile(BaseModel):
+    """What is read of a file for `ray up`, which has more keys."""
+
+    provider: dict[str, Any] | None = None
+    available_node_types: dict[str, _Kind] | None = None
+    head_node_type: str | None = None
+    max_workers: int = 2
+
+
 def described_in(file: Path) -> Cluster | None:
     """The cluster of a file for `ray up`, with as many workers as the file allows. None if the file
     does not state the resources of its machines."""
-    document = read_yaml(file)
-    kinds: Mapping[str, Any] = document.get("available_node_types") or {}
-    if not kinds:
-        return None
-    left = document.get("max_workers", 2)
-    found = []
+    described = validated_as(_ClusterFile, read_yaml(file), str(file))
+    prices = read_yaml(PRICES).get(str((described.provider or {}).get("type"))) or {}
+    left, found = described.max_workers, list[Machine]()
+    kinds = (described.available_node_types or {}).items()
     # Machines with the most GPUs come first, for the mixture that holds the most ranks.
-    for name, kind in sorted(kinds.items(), key=lambda item: -_gpus(item[1])):
-        is_head = name == document.get("head_node_type")
-        if "resources" not in kind:
+    for name, kind in sorted(kinds, key=lambda item: -(item[1].resources or {}).get("GPU", 0)):
+        is_head = name == described.head_node_type
+        if kind.resources is None:
             return None
-        count = 1 if is_head else min(left, kind.get("max_workers", left))
+        count = 1 if is_head else min(left, left if kind.max_workers is None else kind.max_workers)
         left -= 0 if is_head else count
-        found.append(
-            Machine(
-                name=name,
-                cpus=int(kind["resources"].get("CPU", 0)),
-                gpus=_gpus(kind),
-                count=count,
-                price_per_hour=_price(document, kind),
-            )
+        node = kind.node_config or {}
+        machine = Machine(
+            name=name,
+            cpus=int(kind.resources.get("CPU", 0)),
+            gpus=int(kind.resources.get("GPU", 0)),
+            count=count,
+            price_per_hour=prices.get(str(node.get("InstanceType") or node.get("machineType"))),
         )
-    return Cluster(machines=tuple(each for each in found if each.count))
-
-
-def _gpus(kind: Mapping[str, Any]) -> int:
-    return int((kind.get("resources") or {}).get("GPU", 0))
-
-
-def _price(document: Mapping[str, Any], kind: Mapping[str, Any]) -> float | None:
-    config = kind.get("node_config") or {}
-    name = str(config.get("InstanceType") or config.get("machineType"))
-    prices = read_yaml(PRICES).get(document.get("provider", {}).get("type")) or {}
-    price = prices.get(name)
-    return None if price is None else float(price)
+        found.append(machine)
+    return Cluster(machines=tuple(each for each in found if each.count > 0)) if found else None

@@ -32,6 +32,7 @@ def single_trial(
     workload's goal or budget. A metaparameter that isn't given takes the middle of its range."""
     document = {
         "name": "trial",
+        "seed": seed,
         "workloads": [workload],
         "recipes": [{"name": optimizer, "optimizer": optimizer, "space": dict(params)}],
         "batch_sizes": [batch_size],

@@ -87,10 +87,16 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
     """The studies of `sweep`, in the order in which they are best run."""
     _refuse_repeats("workload", sweep.workloads)
     _refuse_repeats("recipe", [recipe.name for recipe in sweep.recipes])
+    _refuse_repeats("goal", sweep.goals)
     studies = tuple(_all_studies(sweep, data_dir))
     if sweep.branch is not None:
-        (trunk,) = studies
-        studies = with_branches(sweep.branch, trunk)
+        if len(studies) != 1:
+            raise BadInput(
+                f"branch: a trunk is one training, but this file describes {len(studies)}. Give "
+                f"one workload, one recipe and one batch size.",
+                code="not-together",
+            )
+        studies = with_branches(sweep.branch, *studies)
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),

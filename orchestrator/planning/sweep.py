@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.more import More
@@ -472,7 +472,8 @@ class Sweep(Part):
     def _accept_short_forms(cls, document: dict[str, Any]) -> dict[str, Any]:
         document = dict(document)
         if isinstance(repeats := document.get("repeats"), dict):
-            long, evaluate = Repeats.model_validate(repeats), document.get("evaluate") or {}
+            parts = TypeAdapter(dict[str, Repeats]).validate_python({"repeats": repeats})
+            long, evaluate = parts["repeats"], document.get("evaluate") or {}
             document["repeats"] = long.count
             if "of" in long.model_fields_set:
                 if "repeat_best" in document:

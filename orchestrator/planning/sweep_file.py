@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ValidationError
 
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
-from orchestrator.planning.sweep import Sweep
+from orchestrator.planning.sweep import Repeats, Sweep
 from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
 
 FileModel = TypeVar("FileModel", bound=BaseModel)
@@ -23,6 +23,9 @@ MISTAKES_TOLD = 10
 
 WORKLOADS, TRUNK = "workloads", "trunk"
 """The keys that tell a sweep file from a branch file."""
+
+LONG_FORMS = {"repeats": Repeats}
+"""Key of a sweep file -> its parts, if it is written as a mapping in place of a number."""
 
 
 def find_sweep_file(name: str | None) -> Path:
@@ -117,7 +120,7 @@ def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:
     part = kind
     for piece in location:
         if (field := part.model_fields.get(str(piece))) is not None:
-            part = next(_parts_in(field.annotation), part)
+            part = next(_parts_in(LONG_FORMS.get(str(piece), field.annotation)), part)
     prefix = "".join(f"{piece}." for piece in location)
     return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
 

@@ -65,14 +65,20 @@ class BranchCurve:
 class BranchContent:
     run: RunFiles
     sweep: Sweep
-    trunk: Study
     total_examples: int
     """Number of examples of the whole trunk, if the trunk is trained to its end."""
     queue: Branching[Verdict]
-    by_length: Sequence[Sequence[Verdict]]
-    """The verdicts of each point, from the shortest branches to the longest."""
     schedules: Mapping[str, Mapping[str, Any]]
     confirmed: Sequence[Confirmed]
+
+    @property
+    def trunk(self) -> Study:
+        return self.queue.trunk.study
+
+    @cached_property
+    def by_length(self) -> list[list[Verdict]]:
+        """The verdicts of each point, from the shortest branches to the longest."""
+        return self.queue.judged()
 
     @property
     def verdicts(self) -> list[Verdict]:

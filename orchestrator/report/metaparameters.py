@@ -59,18 +59,18 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
     for curve in curves:
         if searched_as in panel.fixed.get(curve.recipe, ()):
             continue
-        if curve.exponent is not None and curve.exponent_interval is not None:
-            low, high = curve.exponent_interval
+        if curve.exponent is not None:
+            low, high = curve.exponent.ends
             first = "90 % interval: " * (not intervals)
             intervals.append(
-                f"B^{curve.exponent:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
+                f"B^{curve.exponent.value:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
             )
     zeros = [
         f"{curve.recipe} ({curve.zeros} batch size{'s' * (curve.zeros > 1)})"
         for curve in curves
         if curve.zeros
     ]
-    falls = any(curve.exponent is not None and curve.exponent < 0 for curve in curves)
+    falls = any(curve.exponent is not None and curve.exponent.value < 0 for curve in curves)
     how = "follows" if falls else "grows like"
     spoken = name.replace("_", " ")
     said = f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""

@@ -162,10 +162,8 @@ def write_page(run: RunFiles, answer: Answer, page: Place, **how: Any) -> None:
     content = BranchContent(
         run=run,
         sweep=answer.sweep,
-        trunk=answer.trunk,
         total_examples=answer.total_examples,
         queue=answer.queue,
-        by_length=answer.queue.judged(),
         schedules=answer.schedules,
         confirmed=answer.confirmed(run),
     )
