@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
 
 from orchestrator.cli.archives import import_
-from orchestrator.results import FrontierRow, RunFiles, frontier_of, parse_goals
+from orchestrator.results import FrontierRow, RunFiles, frontier_of, parse_goals, step_times
 
 Row = Mapping[str, Any]
 
@@ -238,6 +238,14 @@ def test_a_setting_called_run_makes_no_runs_one(tmp_path: Path) -> None:
         (place / "config.json").write_text(json.dumps({"run": "x", "batch_size": 8, "lr": number}))
     (study,) = imported(tmp_path / "source", tmp_path / "run").studies()
     assert study.trials == 3
+
+
+def test_seconds_on_an_unknown_number_of_ranks_are_no_step_times(tmp_path: Path) -> None:
+    source = write(tmp_path / "a.csv", (row | {"seconds": row["step"]} for row in curve(90, bs=8)))
+    run = imported(source, tmp_path / "run", seconds="seconds")
+    (study,) = run.studies()
+    assert run.trials(study.key)["seconds"].to_pylist() == [90]
+    assert step_times(run, [study]) == []
 
 
 # Mappings

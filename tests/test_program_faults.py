@@ -130,6 +130,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
         ("tell(5, loss=5)\ntell(4, loss=4)", False, "it reported step 4 after step 5"),
         ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
+        ("tell(1, los=0.1)", False, "Unknown metric 'loss'. Did you mean 'los'?"),
         (
             "tell(1, loss=5)\nopen(where, 'a').write('{\"step\": 2, \"lo')",
             False,

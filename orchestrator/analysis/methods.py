@@ -121,5 +121,5 @@ def _amount(run: RunFiles, studies: Sequence[Study]) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in facts.get("packages", {}).items())
     commit = f", commit {facts['commit']}" if facts.get("commit") else ""
     made = f" It was made with orchestrate-batch-size {facts['version']}{commit}" if facts else ""
-    made += f", {packages}" if packages else ""
+    made += f", {packages}" if packages and not run.imported else ""
     return f"The run holds {trials:,} trials and {repeats:,} repeats.{made}{'.' if made else ''}"

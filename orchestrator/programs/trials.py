@@ -32,7 +32,16 @@ from orchestrator.programs.starting import (
     Running,
     start_program,
 )
-from orchestrator.records import FinishedTrial, Goal, Measurement, Outcome, Source, Status, Trial
+from orchestrator.records import (
+    FinishedTrial,
+    Goal,
+    Measurement,
+    Outcome,
+    Source,
+    Status,
+    Trial,
+    unknown,
+)
 from orchestrator.records.standing import Standing
 
 LOOK_SECONDS = 0.02
@@ -191,6 +200,15 @@ class Course:
                 return
             yield None
 
+    def check(self) -> None:
+        """Refuses a trial that has trained to its end and never measured a goal, whose name may be
+        misspelt."""
+        measured = {name for each in self._standing.measurements for name in each.metrics}
+        missing = {goal.metric for goal in self._trial.study.goals} - measured
+        if self.status == "exhausted" and missing:
+            reason = unknown("metric", min(missing), measured)
+            raise ProgramFailed(f"the program never reported what a goal is about. {reason}")
+
     def finished(self, devices: int) -> FinishedTrial:
         assert self.status is not None
         measurements = self._standing.measurements
@@ -269,6 +287,7 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
                     yield trial, measurement
                 for _ in course.end(running):
                     yield trial, None
+                course.check()
                 status = course.status
             finally:
                 running.close()

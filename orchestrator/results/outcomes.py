@@ -146,8 +146,10 @@ def _step_times(run: RunFiles, study: Study) -> list[StepTime]:
         row
         for row in trials
         # The seconds of stacked trials are shares of the stack's time. Those of a program hold its
-        # evaluations, and its first steps may not be timed.
+        # evaluations, and its first steps may not be timed. What was imported may not say on how
+        # many ranks it was trained.
         if study.program is None
+        and row["ranks"]
         and row["steps"]
         and (row["seconds"] or 0) > 0
         and (row["width"] or 1) == 1
