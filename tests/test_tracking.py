@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import orchestrate, refused
 from driving import Driver, children
-from test_rounds import Fate, all_waiting, finish, make_study
+from test_rounds import Fate, all_waiting, begin, finish, make_study
 
 from orchestrator.cli.runs import sweep
 from orchestrator.files.places import Place
@@ -67,18 +67,21 @@ def set_environment(patch: pytest.MonkeyPatch, **settings: str) -> None:
 @pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what mlflow does to its database
 def test_trackers_are_told_every_measurement_once(
-    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "run"
-    # Out of reach of what is trained at first: all are set aside, and go on.
-    reach = {"goals": ["val/error < 0.15"], "budget": {"steps": 200}}
-    file = sweep_file(**reach, batch_sizes=[64], search={"trials": 2}, repeats=1)
     set_environment(monkeypatch)
-    result = orchestrate("sweep", file, "--no-ray", "--out", path, "--track", "mlflow")
-    assert result.returncode == 0, result.stderr
-    expected = held_by(RunFiles(path))
+    study, run = make_study(trials=2, repeats=1), RunFiles(tmp_path / "run")
+    run.create({"name": "tiny"}, [study], {})
+    director = begin(study)
+    with closing(Trackers(["mlflow"], run, director, "tiny", print)) as trackers:
+        while (proposal := director.next()) is not None:
+            finished = finish(proposal.trial, ("reached", 10 + proposal.trial.index))
+            run.write(finished)
+            director.record(finished)
+            trackers.hear(finished, director.searches[study.key])
+    expected = held_by(run)
     assert len(expected) == 3, "two and a repeat"
-    assert told_to_mlflow(path) == expected
+    assert told_to_mlflow(tmp_path / "run") == expected
 
 
 @pytest.mark.dear
