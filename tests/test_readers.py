@@ -14,6 +14,7 @@ import pytest
 from conftest import refused
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from make_data import idx
 from sklearn.datasets import load_digits
 
 from orchestrator.records import BadInput
@@ -23,12 +24,6 @@ from orchestrator.workloads.data.fetch import check, fetch
 from orchestrator.workloads.mnist import read_idx
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
-
-
-def idx(array: np.ndarray, kind: int = 8) -> bytes:
-    return (
-        struct.pack(f">BBBB{array.ndim}i", 0, 0, kind, array.ndim, *array.shape) + array.tobytes()
-    )
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
