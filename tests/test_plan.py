@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, assert_refused, make_trial, orchestrate, refused
+from conftest import ROOT, called, make_trial, refused
 from test_frontier import new_run
 from typer.testing import CliRunner
 
@@ -220,13 +220,12 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     assert f"({tmp_path}/mine.py:6)" in doubt
 
 
-@pytest.mark.dear
 def test_what_may_take_long_is_not_started_unless_someone_agrees(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
     large = sweep_file(budget={"steps": 5_000_000})
-    result = orchestrate("sweep", large, "--out", tmp_path / "run")
-    assert_refused(result, "not-confirmed", "30,000,000 steps", "--yes")
+    with refused("not-confirmed", "30,000,000 steps", "--yes"):
+        called("sweep", large, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
