@@ -18,7 +18,9 @@ import warm
 import yaml
 from hypothesis import settings
 from pyarrow import fs
+from typer.testing import CliRunner
 
+from orchestrator.cli import app
 from orchestrator.planning.studies import Plan
 from orchestrator.records import (
     BadInput,
@@ -278,6 +280,13 @@ def orchestrate(
             capture_output=True, text=True, timeout=900, check=False, cwd=cwd, **options,
         )  # fmt: skip
     return warm.orchestrate([str(argument) for argument in arguments], cwd or Path.cwd())
+
+
+def called(*arguments: object) -> str:
+    """What a command prints that works, run in this process. What it refuses is raised."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 def command(*arguments: object) -> list[str]:

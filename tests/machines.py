@@ -4,16 +4,16 @@ machine can't affect processes of others. All machines see the same files, but e
 folder."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import wait_for
+from ray_nodes import running
 
 NAMESPACES = ("--net", "--pid", "--mount")
 
@@ -80,20 +80,10 @@ class Machine:
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
-    @contextmanager
-    def running(self, log: Path, *command: object, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                self.command(*command, **env),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    def running(
+        self, log: Path, *command: object, **env: str
+    ) -> AbstractContextManager[subprocess.Popen[bytes]]:
+        return running(self.command(*command, **env), None, log)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from PIL import Image
 TRAIN, TEST = 240, 60
 
 
-def idx(array: np.ndarray) -> bytes:
-    header = struct.pack(f">BBBB{array.ndim}i", 0, 0, 8, array.ndim, *array.shape)
+def idx(array: np.ndarray, kind: int = 8) -> bytes:
+    header = struct.pack(f">BBBB{array.ndim}i", 0, 0, kind, array.ndim, *array.shape)
     return header + array.tobytes()
 
 

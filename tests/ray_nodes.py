@@ -70,12 +70,13 @@ def running_head(*, mode: str = "token") -> Iterator[Head]:
 
 @contextmanager
 def running(
-    command: list[str | Path], env: dict[str, str], log: Path
+    command: list[str | Path], env: dict[str, str] | None, log: Path
 ) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
+            command, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )  # fmt: skip
     try:
         yield process
     finally:

@@ -179,15 +179,7 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
     assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"gradient_clip": 0.01},
-        {"weight_decay": 0.1},
-        {"precision": "bfloat16"},
-        {"precision": "float64"},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"gradient_clip": 0.01}, {"precision": "bfloat16"}])
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))
     _, other = measured(make_trial(params={"learning_rate": 0.1, **changes}))

@@ -16,6 +16,7 @@ GRID = EvaluationGrid(spacing=0.005, min_gap=1)
 @pytest.mark.parametrize(
     ("optimizer", "batch_size", "learning_rate", "momentum", "precondition"),
     [
+        ("sgd", 1, 0.05, 0.0, 0.0),
         ("sgd", 8, 0.3, 0.0, 0.0),
         ("sgd", 64, 0.1, 0.0, 0.5),
         ("momentum", 16, 0.05, 0.9, 0.0),

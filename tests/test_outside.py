@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import TINY, bounded, orchestrate, refused
+from conftest import TINY, bounded, called, orchestrate, refused
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from test_hostile_archives import REPEATABLE, answer, odd_texts, odd_values
@@ -253,10 +253,10 @@ def test_seconds_on_an_unknown_number_of_ranks_are_no_step_times(tmp_path: Path)
 
 def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
     source = write(tmp_path / "a.csv", [{"n": 1} | dict(row) for row in curve(90, bs=8, lr=1, y=2)])
-    said = orchestrate("import", source, "--guess").stdout
+    said = called("import", source, "--guess")
     assert yaml.safe_load(said)["batch_size"] == ["bs"]
     (tmp_path / "map.yaml").write_text(said)
-    again = orchestrate("import", source, "--guess", "--map", tmp_path / "map.yaml").stdout
+    again = called("import", source, "--guess", "--map", tmp_path / "map.yaml")
     assert yaml.safe_load(again) == yaml.safe_load(said)
 
 
@@ -521,7 +521,7 @@ def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
 
 def test_an_export_keeps_metrics_without_a_slash(tmp_path: Path) -> None:
     run = imported(write(tmp_path / "a.csv", curve(150, batch_size=8, lr=0.1)), tmp_path / "run")
-    assert orchestrate("export", run.place, tmp_path / "out").returncode == 0
+    called("export", run.place, tmp_path / "out")
     back = imported(tmp_path / "out", tmp_path / "back")
     (there,), (here,) = ask(run, "val_loss < 0.1"), ask(back, "val_loss < 0.1")
     assert (here.steps, here.trial) == (there.steps, there.trial) == (110, 0)

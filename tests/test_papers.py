@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from conftest import ROOT, orchestrate
+from conftest import ROOT, called
 from test_frontier import write_run
 
 from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
@@ -80,7 +80,7 @@ def test_methods_of_a_run_that_says_little(tmp_path: Path) -> None:
 
 
 def test_tables_hold_the_numbers_of_the_answers() -> None:
-    printed = orchestrate("report", RUN, "--table", "csv").stdout
+    printed = called("report", RUN, "--table", "csv")
     rows = [*csv.DictReader(printed.splitlines())]
     found = scalings(frontier_of(RunFiles.open(RUN)))
     assert [row["Recipe"] for row in rows] == [one.recipe for one in found]
@@ -117,7 +117,7 @@ def test_pages_quote_what_the_quickstart_answers() -> None:
     assert ends[0] in page["docs/index.md"]
     assert headline(answers[0]) in page["docs/report.md"]
     assert errors_in_words(answers[0]) in page["docs/first-sweep.md"]
-    printed = orchestrate("frontier", QUICKSTART).stdout.splitlines()
+    printed = called("frontier", QUICKSTART).splitlines()
     first = [" ".join(line.split()) for line in printed[2:5]]
     assert [line for line in first if line not in page["docs/first-sweep.md"]] == []
     medians = [

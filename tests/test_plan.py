@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, assert_refused, make_trial, orchestrate, refused, train_all
+from conftest import ROOT, called, make_trial, refused
 from test_frontier import new_run
 from typer.testing import CliRunner
 
@@ -23,7 +23,7 @@ from orchestrator.planning.outlook import (
     outlook,
     speeds_of,
 )
-from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import (
@@ -33,7 +33,6 @@ from orchestrator.records import (
     Outcome,
     Study,
 )
-from orchestrator.results import RunFiles
 from orchestrator.sweeping.progress import Progress
 
 SMALL = replace(
@@ -221,29 +220,12 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     assert f"({tmp_path}/mine.py:6)" in doubt
 
 
-def measured(folder: Path, planned: Plan, studies: list[Study]) -> RunFiles:
-    run = RunFiles(folder)
-    run.create(planned.sweep.resolved(), studies, {})
-    train_all(run, replace(planned, studies=tuple(studies)))
-    return run
-
-
-def test_a_calibration_is_a_short_sweep(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
-    planned = plan(load_sweep(sweep_file(search={"trials": 6}, repeats=2)))
-    short = measured(tmp_path / "short", planned, calibration_of(planned.studies))
-    speeds = speeds_of(short)
-    assert speeds.keys() == {study.key for study in planned.studies}
-    assert all(speed is not None and speed.step_seconds > 0 for speed in speeds.values())
-    assert all(len(short.trials(key)) == 1 for key in speeds)
-
-
-@pytest.mark.dear
 def test_what_may_take_long_is_not_started_unless_someone_agrees(
     tmp_path: Path, sweep_file: Callable[..., Path]
 ) -> None:
     large = sweep_file(budget={"steps": 5_000_000})
-    result = orchestrate("sweep", large, "--out", tmp_path / "run")
-    assert_refused(result, "not-confirmed", "30,000,000 steps", "--yes")
+    with refused("not-confirmed", "30,000,000 steps", "--yes"):
+        called("sweep", large, "--out", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -271,6 +253,9 @@ def test_quick_steps_are_timed_in_more_of_them() -> None:
     assert longer.key == SMALL.key
     assert longer.budget_steps == CALIBRATION_SECONDS / 0.001
     assert calibration_of([SMALL], {SMALL.key: None}) == []
+    (short,) = calibration_of([LARGE])
+    assert (short.key, short.trials, short.repeats) == (LARGE.key, 1, 0)
+    assert short.budget_steps == CALIBRATION_STEPS
     assert longer.grid == SMALL.grid
     late = replace(SMALL, grid=EvaluationGrid(spacing=0, min_gap=5000))
     (longer,) = calibration_of([late], {late.key: quick})

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import assert_refused, orchestrate, refused
+from conftest import called, orchestrate, refused
 from quadratic import steps_to_goal
 
 import orchestrator
@@ -308,13 +308,12 @@ def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> N
 
 def test_a_trial_by_hand(folder: Path) -> None:
     (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    shown = orchestrate(
-        "trial", "sweep.yaml", "--steps", "20", "--set", "learning_rate=0.5", "--json", cwd=folder
-    )
-    told = json.loads(shown.stdout)
+    given = ("--steps", 20, "--set", "learning_rate=0.5")
+    told = json.loads(called("trial", "sweep.yaml", *given, "--json"))
     assert (told["steps"], told["batch_size"], told["params"]) == (20, 8, {"learning_rate": 0.5})
     assert [each["step"] for each in told["measurements"]] == [5, 10, 15, 20]
-    assert_refused(orchestrate("trial", "sweep.yaml", "--ranks", "2", cwd=folder), "no-effect")
+    with refused("no-effect"):
+        called("trial", "sweep.yaml", "--ranks", 2)
 
 
 def test_programs_of_this_environment_come_first() -> None:

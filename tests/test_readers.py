@@ -12,23 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import refused
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from make_data import idx
 from sklearn.datasets import load_digits
 
-from orchestrator.records import BadInput
 from orchestrator.workloads import cifar10, load_workload
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.fetch import check, fetch
 from orchestrator.workloads.mnist import read_idx
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
-
-
-def idx(array: np.ndarray, kind: int = 8) -> bytes:
-    return (
-        struct.pack(f">BBBB{array.ndim}i", 0, 0, kind, array.ndim, *array.shape) + array.tobytes()
-    )
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -60,14 +52,6 @@ def test_broken_idx_is_refused_by_name(tmp_path: Path, content: bytes, said: Any
     path.write_bytes(content)
     with refused(*said, path):
         read_idx(path, shape=(None, 4, 3))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=80))
-def test_no_bytes_crash_the_reader(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "x").write_bytes(content)
-    with pytest.raises(BadInput):
-        read_idx(tmp_path / "x", shape=(None, 28, 28))
 
 
 def test_cifar10(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import orchestrate
+from conftest import called
 from test_compare import SIZES, curve
 from test_papers import RUN
 
@@ -114,8 +114,8 @@ def test_recipes_that_follow_a_rule_are_known_by_the_sweep(recipe: Any, follows:
 
 def test_the_command_python_and_the_page_say_the_same(tmp_path: Path) -> None:
     run, about = Run(str(RUN)), "steps of each rule over those of tuned"
-    said = json.loads(orchestrate("frontier", RUN, "--rules", "--json").stdout)
+    said = json.loads(called("frontier", RUN, "--rules", "--json"))
     assert [cost["recipe"] for cost in said] == [cost.recipe for cost in run.rules()]
     assert [cost["of_medians"] for cost in said] == [True] * 15
-    assert about in orchestrate("frontier", RUN, "--rules").stdout
+    assert about in called("frontier", RUN, "--rules")
     assert about in Path(run.report(tmp_path / "page.html")).read_text()

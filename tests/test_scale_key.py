@@ -71,6 +71,8 @@ def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> No
         ("no-effect", {"workload": {"function": "a.py:f"}, "width": [2]}, "width"),
         ("wrong-value", {"workload": QUADRATIC, "d": [1, -2]}, "scale.d.1"),
         ("wrong-value", {"workload": QUADRATIC, "d": []}, "scale.d"),
+        ("wrong-value", {"workload": QUADRATIC}, "d"),
+        ("given-twice", {"workload": QUADRATIC, "d": [1, 1.0]}, "d"),
         ("wrong-value", {"workload": "digits/mlp", "examples": [2.5]}, "scale.examples.0"),
         ("wrong-value", 5, 5),
         ("given-twice", {"workload": "a.py:A?x={seed}", "seed": [1]}, "seed"),
@@ -82,13 +84,7 @@ def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> No
 )  # fmt: skip
 def test_sizes_that_say_nothing_are_refused(code: str, scale: Any, said: object) -> None:
     with refused(code, said):
-        swept(scale)
-
-
-def test_a_size_that_is_given_twice_is_refused_and_so_is_one_without_values() -> None:
-    for code, scale in (("given-twice", {"d": [1, 1.0]}), ("wrong-value", {})):
-        with refused(code, "d"):
-            plan(swept({"workload": QUADRATIC, **scale}))
+        plan(swept(scale))
 
 
 def test_the_schema_takes_a_scale_in_place_of_workloads_and_not_neither() -> None:

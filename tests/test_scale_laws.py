@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import assert_refused, make_trial, orchestrate, refused
+from conftest import called, make_trial, refused
 
 from orchestrator import open_run
 from orchestrator.analysis import Estimate, scale_answer
@@ -277,18 +277,17 @@ def scaled(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
 
 
 def test_the_command_says_laws_and_places(scaled: RunFiles) -> None:
-    said = orchestrate("scale", scaled.place, "--at", "data=4096", "--json")
-    document = json.loads(said.stdout)
+    document = json.loads(called("scale", scaled.place, "--at", "data=4096", "--json"))
     law = next(law for law in document["laws"] if law["quantity"] == BEST_BATCH)
     exponent = law["exponents"]["data"]
     assert exponent["low"] <= 0.5 <= exponent["high"]
     assert law["at"]["value"]["low"] <= 8 * 64 <= law["at"]["value"]["high"]
     assert law["at"]["beyond"] == {"data": 16}
     assert all(one["holds"] for one in law["held"])
-    assert_refused(orchestrate("scale", scaled.place, "--at", "data=-1"), "wrong-value", "data=-1")
-    assert_refused(
-        orchestrate("scale", scaled.place, "--at", "size=1"), "unknown-name", "size", "data"
-    )
+    with refused("wrong-value", "data=-1"):
+        called("scale", scaled.place, "--at", "data=-1")
+    with refused("unknown-name", "size", "data"):
+        called("scale", scaled.place, "--at", "size=1")
     page = Path(open_run(scaled.place).report()).read_text()
     assert 'id="best-batch"' in page
     assert 'id="scales"' in page
@@ -303,7 +302,8 @@ def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
 
 
 def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:
-    assert_refused(orchestrate("scale", scaled.place, scaled.place), "given-twice")
+    with refused("given-twice"):
+        called("scale", scaled.place, scaled.place)
     one, two = (
         {best.workload for best in scale_answer(dict.fromkeys(names, scaled)).bests}
         for names in (["a"], ["a", "b"])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from conftest import TINY, command
-from driving import frontier, trained_alone
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -59,6 +58,7 @@ finally:
 """
 
 
+@pytest.mark.dear
 def test_a_small_sweep_says_that_it_needs_no_ray_and_imports_little(
     sweep_file: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -77,4 +77,3 @@ def test_a_small_sweep_says_that_it_needs_no_ray_and_imports_little(
     assert done.returncode in (0, 3), done.stderr
     assert sum("--ray" in line for line in done.stderr.splitlines()) == 1
     assert set(done.stdout.splitlines()[-1].split()) == {"imported:", "torch", "pyarrow"}
-    assert frontier(tmp_path / "run") == frontier(trained_alone(file))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import assert_refused, orchestrate, refused
+from conftest import called, refused
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import SWEEPS, find_sweep_file, load_sweep
@@ -184,10 +184,9 @@ def test_unreadable_yaml_names_the_line(tmp_path: Path, text: str, said: Any) ->
         load_sweep(tmp_path / "bad.yaml")
 
 
-@pytest.mark.dear
 def test_a_run_folder_that_cannot_be_written_is_refused(sweep_file: SweepFile) -> None:
-    result = orchestrate("sweep", sweep_file(), "--out", "/proc/no/run")
-    assert_refused(result, "unwritable", "/proc/no/run")
+    with refused("unwritable", "/proc/no/run"):
+        called("sweep", sweep_file(), "--out", "/proc/no/run")
 
 
 def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import make_trial
+from conftest import called, make_trial
 from test_frontier import new_run
 from test_report import ROW
 from test_rounds import begin, finish, make_study
-from typer.testing import CliRunner
 
-from orchestrator.cli import answers, app, main, terminal
+from orchestrator.cli import answers, main, terminal
 from orchestrator.cli.options import print_json
 from orchestrator.records import CONTROLS, FinishedTrial, Outcome, Range, Study, Trial
 from orchestrator.results import FrontierRow, RunFiles
@@ -40,12 +39,11 @@ def run(tmp_path: Path, study: Study) -> RunFiles:
 @pytest.mark.dear
 @pytest.mark.parametrize("command", ["status", "frontier", "best"])
 def test_tables_show_names_as_text(run: RunFiles, command: str) -> None:
-    arguments = [command, str(run.place), *(["val/error"] if command == "best" else [])]
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.exception
-    assert SHOWN in result.stdout
-    assert set(CONTROLS.findall(result.stdout)) == {"\n"}
-    found = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
+    arguments = [command, run.place, *(["val/error"] if command == "best" else [])]
+    shown = called(*arguments)
+    assert SHOWN in shown
+    assert set(CONTROLS.findall(shown)) == {"\n"}
+    found = json.loads(called(*arguments, "--json"))
     (row,) = found["studies"] if command == "status" else found
     assert row["recipe"] == HOSTILE
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import orchestrate, refused
+from conftest import refused
 from driving import Driver, children
-from test_rounds import Fate, all_waiting, finish, make_study
+from test_rounds import Fate, all_waiting, begin, finish, make_study
 
 from orchestrator.cli.runs import sweep
 from orchestrator.files.places import Place
@@ -64,21 +64,29 @@ def set_environment(patch: pytest.MonkeyPatch, **settings: str) -> None:
         patch.setenv(name, value)
 
 
+def told_of_all(path: Path, say: Callable[[str], None] = print) -> RunFiles:
+    """A run of whose trials mlflow is told."""
+    study, run = make_study(trials=2, repeats=1), RunFiles(path)
+    run.create({"name": "tiny"}, [study], {})
+    director = begin(study)
+    with closing(Trackers(["mlflow"], run, director, "tiny", say)) as trackers:
+        while (proposal := director.next()) is not None:
+            finished = finish(proposal.trial, ("reached", 10 + proposal.trial.index))
+            run.write(finished)
+            director.record(finished)
+            trackers.hear(finished, director.searches[study.key])
+    return run
+
+
 @pytest.mark.dear
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what mlflow does to its database
 def test_trackers_are_told_every_measurement_once(
-    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "run"
-    # Out of reach of what is trained at first: all are set aside, and go on.
-    reach = {"goals": ["val/error < 0.15"], "budget": {"steps": 200}}
-    file = sweep_file(**reach, batch_sizes=[64], search={"trials": 2}, repeats=1)
     set_environment(monkeypatch)
-    result = orchestrate("sweep", file, "--no-ray", "--out", path, "--track", "mlflow")
-    assert result.returncode == 0, result.stderr
-    expected = held_by(RunFiles(path))
+    expected = held_by(told_of_all(tmp_path / "run"))
     assert len(expected) == 3, "two and a repeat"
-    assert told_to_mlflow(path) == expected
+    assert told_to_mlflow(tmp_path / "run") == expected
 
 
 @pytest.mark.dear
@@ -111,22 +119,20 @@ def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_p
 
 @pytest.mark.dear
 def test_a_tracker_may_raise(
-    sweep_file: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     set_environment(
         monkeypatch,
         MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1",
         MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
     )
-    path, track = tmp_path / "run", ("--track", "mlflow")
-    result = orchestrate("sweep", sweep_file(), "--no-ray", "--out", path, *track)
-    assert result.returncode == 0, result.stderr
-    assert "mlflow did not receive all trials" in result.stderr
-    files = [file.read_bytes() for file in path.rglob("*") if file.is_file()]
-    said = b"".join([result.stderr.encode(), *files])
-    assert said.count(b"mlflow missed a trial") == 1
-    assert b"secret" not in said
-    assert len(held_by(RunFiles(path))) == 6
+    said = list[str]()
+    run = told_of_all(tmp_path / "run", said.append)
+    assert "mlflow did not receive all trials" in said[-1]
+    assert caplog.text.count("mlflow missed a trial") == 1
+    files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert b"secret" not in b"".join([caplog.text.encode(), *map(str.encode, said), *files])
+    assert len(held_by(run)) == 3
 
 
 @pytest.mark.dear
