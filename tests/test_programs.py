@@ -20,7 +20,7 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
-from orchestrator.programs.hearing import Hearing, Unheard
+from orchestrator.programs.hearing import Hearing, ProgramFailed
 from orchestrator.records import EvaluationGrid, FinishedTrial, Outcome, Study, Trial
 from orchestrator.results import RunFiles, frontier_of
 
@@ -210,9 +210,9 @@ def test_reports(folder: Path) -> None:
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),
     ):
-        with pytest.raises(Unheard, match=told):
+        with pytest.raises(ProgramFailed, match=told):
             heard(study, *reports)
-    with pytest.raises(Unheard, match="line of JSON"):
+    with pytest.raises(ProgramFailed, match="line of JSON"):
         Hearing(study).line(b"\xff\x00{")
 
 
@@ -241,7 +241,7 @@ def test_declared_spacing(folder: Path) -> None:
     assert heard(study, *lines, {"step": 20, "loss": 1}) == [
         (10, {"loss": 2}), (20, {"loss": 1})
     ]  # fmt: skip
-    with pytest.raises(Unheard, match=r"step 19 after step 10.*every: 10"):
+    with pytest.raises(ProgramFailed, match=r"step 19 after step 10.*every: 10"):
         heard(study, {"step": 10, "loss": 2}, {"step": 19, "loss": 1})
     assert heard(study, {"step": 595, "loss": 2}, {"step": 600, "loss": 1})
 

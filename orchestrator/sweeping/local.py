@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.files.cores import cores
 from orchestrator.planning.outlook import seconds_at_most
 from orchestrator.planning.sweep import Faults, Sweep
-from orchestrator.programs.trials import ProgramFailed
+from orchestrator.programs.hearing import ProgramFailed
 from orchestrator.records import BadInput, Study
 from orchestrator.results import RunFiles
 from orchestrator.search import PackRace
