@@ -315,6 +315,26 @@ def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> N
     assert (told["steps"], told["seed"]) == (600, 7)
 
 
+@pytest.mark.dear
+def test_storage_that_refuses_the_reports_of_a_trial_ends_no_sweep(folder: Path) -> None:
+    (folder / "quadratic.py").write_text(
+        "import sys\nfrom pathlib import Path\nfrom orchestrator import report\n"
+        "if float(sys.argv[1]) < 0.2:\n    Path(sys.argv[3], '../measured.jsonl').mkdir()\n"
+        "report(1, {'loss': 0.1})\n"
+    )
+    program = "python quadratic.py {learning_rate} {batch_size} {folder}"
+    entry = {"name": "mine", "program": program, "goal": "loss < 1", "resumes": True}
+    changes = {"workloads": [entry], "batch_sizes": [1], "faults": {"max_failures": 0}}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
+    orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
+    run = RunFiles(folder / "run")
+    trials = [trial for study in run.studies() for trial in run.finished(study)]
+    for trial in trials:
+        refused = trial.trial.params["learning_rate"] < 0.2
+        assert trial.outcome.status == ("failed" if refused else "reached")
+    assert len({trial.outcome.status for trial in trials}) == 2
+
+
 def test_a_trial_by_hand(folder: Path) -> None:
     (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     shown = orchestrate(

@@ -154,7 +154,8 @@ class Local(Executor):
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
         except (Exception, SystemExit) as error:
-            if pack.width == 1 and self._raise_errors:
+            # Of a program, it is an error of storage, which has no place in a user's code.
+            if pack.width == 1 and self._raise_errors and pack.study.program is None:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
             text = last_lines("".join(traceback.format_exception(error)))
