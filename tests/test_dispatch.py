@@ -165,6 +165,13 @@ def test_a_sweep_in_which_nothing_works_is_given_up() -> None:
         session(executor)
 
 
+def test_a_session_in_which_the_last_trials_fail_again_ends_as_the_first_did() -> None:
+    executor = Pretended(EASY, Disk(), raises=lambda trial, width: trial.index == 2)
+    run(executor)
+    run(Pretended(EASY, executor.disk, raises=executor.raises))
+    assert len(executor.disk.held) == 4
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_study_in_which_nothing_works_keeps_no_other_from_its_turn(ranks: int) -> None:
     """The largest batch, which starts first, may not fit. A slow trial that runs may yet end."""

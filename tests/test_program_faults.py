@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
@@ -24,10 +24,10 @@ from driving import children
 
 from orchestrator.files.places import Place
 from orchestrator.programs import starting, trials
-from orchestrator.programs.hearing import Lines
+from orchestrator.programs.hearing import Lines, ProgramFailed
 from orchestrator.programs.keeper import LOG_BYTES
 from orchestrator.programs.starting import Devices, Kept, Start
-from orchestrator.programs.trials import Commission, ProgramFailed, train_programs
+from orchestrator.programs.trials import Event, train_program
 from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
 pytestmark = pytest.mark.dear
@@ -78,9 +78,11 @@ def kept(start: Start, **changes: Any) -> Kept:
 IMPATIENT = partial(kept, patience=0.2)
 
 
-def commission(folder: Path, trial: Trial, **more: Any) -> Commission:
+def events_of(
+    folder: Path, trial: Trial, devices: Devices, ending: Any = None
+) -> Generator[Event, None, None]:
     log = Place(str(folder / "log.txt"))
-    return Commission(trial=trial, folder=folder / "trials", log=log, **more)
+    return train_program(trial, devices, folder / "trials", log=log, ending=ending)
 
 
 def train(
@@ -88,7 +90,7 @@ def train(
 ) -> FinishedTrial:
     """Trains it, and checks that its folder is gone."""
     devices = devices or Devices(starts=(IMPATIENT,))
-    events = [*train_programs([commission(folder, trial, ending=ending)], devices)]
+    events = [*events_of(folder, trial, devices, ending)]
     ended = events[-1][1]
     assert isinstance(ended, FinishedTrial)
     assert [each for _, each in events[:-1] if each] == [*ended.measurements]
@@ -282,10 +284,7 @@ def test_runs_in_buckets_that_train_the_same_trial_do_not_meet(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     trial = trial_of(program("wait_for('{folder}/go')\n" + REACHES))
     folders = [trials.unshared_folder(Place(f"s3://bucket/run-{n}/checkpoints")) for n in range(2)]
-    both = [
-        train_programs([Commission(trial=trial, folder=folder)], Devices(starts=(IMPATIENT,)))
-        for folder in folders
-    ]
+    both = [train_program(trial, Devices(starts=(IMPATIENT,)), folder) for folder in folders]
     assert [next(events)[1] for events in both] == [None, None]
     for place, events in zip(folders, both, strict=True):
         (own,) = place.iterdir()
@@ -313,7 +312,7 @@ def test_the_other_ranks_end_with_one_that_fails(tmp_path: Path) -> None:
 def test_waiting_for_ranks_takes_no_processor_time(tmp_path: Path) -> None:
     """Rank 0 has ended long before the others."""
     trial, devices = of_ranks("tell(1, loss=5)\nrank and time.sleep(0.5)", count=2)
-    looks = len([*train_programs([commission(tmp_path, trial)], devices)])
+    looks = len([*events_of(tmp_path, trial, devices)])
     assert looks < 100
 
 
@@ -328,7 +327,7 @@ print("step 7 loss 0.5", flush=True)
 def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -> None:
     before, most, killer = memory_of(os.getpid()), 0, Killer("")
     trial, devices = trial_of(program(WRITES, heard=PRINTED)), Devices(starts=(killer.start,))
-    for _, event in train_programs([commission(tmp_path, trial)], devices):
+    for _, event in events_of(tmp_path, trial, devices):
         if isinstance(event, FinishedTrial):
             assert losses(event) == [(7, 0.5)]
         elif killer.kept:
@@ -434,7 +433,7 @@ def test_the_whole_family_ends_if_its_keeper_is_killed_and_another_attempt_works
     tmp_path: Path, mark: str
 ) -> None:
     trial, killer = trial_of(program(FAMILY.replace("{folder}", str(tmp_path)))), Killer("")
-    events = train_programs([commission(tmp_path, trial)], Devices(starts=(killer.start,)))
+    events = events_of(tmp_path, trial, Devices(starts=(killer.start,)))
     there = (len([*tmp_path.glob("[0-9]*")]) == 4 for _ in events)
     killed = (killer.kept[0]._keeper.kill() for all_are in there if all_are)
     with pytest.raises(ProgramFailed, match="the program ended by signal 9") as failure:
@@ -515,7 +514,7 @@ def attempt(
     folder: Path, trial: Trial, killer: Killer, how: str, after: float = 0
 ) -> FinishedTrial | None:
     """Trains it until something happens, once such a step is heard."""
-    events = train_programs([commission(folder, trial)], Devices(starts=(killer.start,)))
+    events = events_of(folder, trial, Devices(starts=(killer.start,)))
     with closing(events), suppress(ProgramFailed):
         for _, event in events:
             if isinstance(event, FinishedTrial):
@@ -603,10 +602,10 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
     )  # fmt: skip
     wait_for((files / "begun").exists)
     earlier.end()
-    events = train_programs([commission(tmp_path, trial)], Devices(starts=(IMPATIENT,)))
+    events = events_of(tmp_path, trial, Devices(starts=(IMPATIENT,)))
     for _ in range(5):
         assert next(events)[1] is None
-    hasty = train_programs([commission(tmp_path, trial)], Devices(hang_seconds=0.05))
+    hasty = events_of(tmp_path, trial, Devices(hang_seconds=0.05))
     with pytest.raises(ProgramFailed, match="an earlier attempt at this trial does not end"):
         list(hasty)
     assert [*folder.glob(f"{starting.CHANNEL}*")] == [channel], "nothing is started yet"
@@ -619,10 +618,10 @@ def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> 
 def test_a_trial_that_is_over_is_not_trained_again(tmp_path: Path) -> None:
     """Its driver, or the machine of a rank, is gone while its program ends."""
     trial = trial_of(program(REACHES + FOR_EVER, resumes=True))
-    with closing(train_programs([commission(tmp_path, trial)], Devices())) as events:
+    with closing(events_of(tmp_path, trial, Devices())) as events:
         assert any(measurement for _, measurement in events)
         assert next(events)[1] is None, "it has time to end itself"
-    ((_, finished),) = train_programs([commission(tmp_path, trial)], Devices(starts=()))
+    ((_, finished),) = events_of(tmp_path, trial, Devices(starts=()))
     assert losses(finished) == [(1, 0.1)]
     assert not [*(tmp_path / "trials").iterdir()]
 

@@ -20,7 +20,7 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
-from orchestrator.programs.hearing import Hearing, Unheard
+from orchestrator.programs.hearing import Hearing, ProgramFailed
 from orchestrator.records import EvaluationGrid, FinishedTrial, Outcome, Study, Trial
 from orchestrator.results import RunFiles, frontier_of
 
@@ -210,9 +210,9 @@ def test_reports(folder: Path) -> None:
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),
     ):
-        with pytest.raises(Unheard, match=told):
+        with pytest.raises(ProgramFailed, match=told):
             heard(study, *reports)
-    with pytest.raises(Unheard, match="line of JSON"):
+    with pytest.raises(ProgramFailed, match="line of JSON"):
         Hearing(study).line(b"\xff\x00{")
 
 
@@ -241,7 +241,7 @@ def test_declared_spacing(folder: Path) -> None:
     assert heard(study, *lines, {"step": 20, "loss": 1}) == [
         (10, {"loss": 2}), (20, {"loss": 1})
     ]  # fmt: skip
-    with pytest.raises(Unheard, match=r"step 19 after step 10.*every: 10"):
+    with pytest.raises(ProgramFailed, match=r"step 19 after step 10.*every: 10"):
         heard(study, {"step": 10, "loss": 2}, {"step": 19, "loss": 1})
     assert heard(study, {"step": 595, "loss": 2}, {"step": 600, "loss": 1})
 
@@ -304,6 +304,26 @@ def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> N
     trial = Trial(study=study, index=0, seed=7, params={"steps": 3, "seed": 4})
     told = values_of(trial, 1, folder)
     assert (told["steps"], told["seed"]) == (600, 7)
+
+
+@pytest.mark.dear
+def test_storage_that_refuses_the_reports_of_a_trial_ends_no_sweep(folder: Path) -> None:
+    (folder / "quadratic.py").write_text(
+        "import sys\nfrom pathlib import Path\nfrom orchestrator import report\n"
+        "if float(sys.argv[1]) < 0.2:\n    Path(sys.argv[3], '../measured.jsonl').mkdir()\n"
+        "report(1, {'loss': 0.1})\n"
+    )
+    program = "python quadratic.py {learning_rate} {batch_size} {folder}"
+    entry = {"name": "mine", "program": program, "goal": "loss < 1", "resumes": True}
+    changes = {"workloads": [entry], "batch_sizes": [1], "faults": {"max_failures": 0}}
+    (folder / "sweep.yaml").write_text(yaml.safe_dump({**SWEEP, **changes}))
+    orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
+    run = RunFiles(folder / "run")
+    trials = [trial for study in run.studies() for trial in run.finished(study)]
+    for trial in trials:
+        refused = trial.trial.params["learning_rate"] < 0.2
+        assert trial.outcome.status == ("failed" if refused else "reached")
+    assert len({trial.outcome.status for trial in trials}) == 2
 
 
 def test_a_trial_by_hand(folder: Path) -> None:

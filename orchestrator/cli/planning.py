@@ -293,7 +293,7 @@ def _speeds(
 def _timed(study: Study, resources: Resources) -> Speed | None:
     """The speed of a program on this machine. Says why if it can't be timed."""
     from orchestrator.planning.outlook import program_speed
-    from orchestrator.programs.trials import ProgramFailed
+    from orchestrator.programs.hearing import ProgramFailed
 
     try:
         if (speed := program_speed(study, resources.devices(study))) is None:

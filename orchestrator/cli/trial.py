@@ -177,7 +177,8 @@ def _by_program(
 ) -> int:
     """Trains a trial by the program of a sweep file."""
     from orchestrator.programs.commands import arguments_of
-    from orchestrator.programs.trials import ProgramFailed, train_alone
+    from orchestrator.programs.hearing import ProgramFailed
+    from orchestrator.programs.trials import train_alone
 
     devices = sweep.resources.devices(ours.study, sweep.faults.hang_seconds)
     announce(ours)

@@ -25,8 +25,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Failed, machine_was_lost
 from orchestrator.files.own_code import UserFolder
+from orchestrator.programs.hearing import ProgramFailed
 from orchestrator.programs.starting import Exit, Kept, Start
-from orchestrator.programs.trials import ProgramFailed
 from orchestrator.records import Study
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Failure, News, Pack, last_lines

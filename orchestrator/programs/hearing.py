@@ -20,8 +20,13 @@ MOST_METRICS, LONGEST_METRIC = 1_000, 200
 """Largest number of metrics of a trial, and of characters of the name of one."""
 
 
-class Unheard(Exception):
-    """Raised for a report that can't be used. The message says why."""
+class ProgramFailed(Exception):
+    """Raised if a program can't train its trial, such as for a report that can't be used. `died`
+    says that another attempt may succeed."""
+
+    def __init__(self, reason: str, *, died: bool = False) -> None:
+        super().__init__(reason)
+        self.died = died
 
 
 class Lines:
@@ -39,14 +44,14 @@ class Lines:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise Unheard(f"its reports can't be read: {error}") from None
+            raise ProgramFailed(f"its reports can't be read: {error}") from None
         with file:
             file.seek(self._read)
             while part := file.read(LONGEST_REPORT):
                 self._read += len(part)
                 *lines, self._rest = (self._rest + part).split(b"\n")
                 if len(self._rest) > LONGEST_REPORT:
-                    raise Unheard(f"a report is longer than {LONGEST_REPORT:,} bytes")
+                    raise ProgramFailed(f"a report is longer than {LONGEST_REPORT:,} bytes")
                 yield from (line for line in lines if line.strip())
                 if exited is None:
                     break
@@ -72,7 +77,7 @@ class Events:
                         for tag, number in scalars(event):
                             yield {"step": event.step, "time": event.wall_time, tag: number}
                 except ValueError:
-                    raise Unheard(f"{file.name} holds no events of TensorBoard") from None
+                    raise ProgramFailed(f"{file.name} holds no events of TensorBoard") from None
 
 
 class Hearing:
@@ -108,7 +113,7 @@ class Hearing:
             if not isinstance(report, dict):
                 raise ValueError
         except (ValueError, RecursionError):
-            raise Unheard(
+            raise ProgramFailed(
                 f'a report must be a line of JSON such as {{"step": 100, "loss": 2.5}}, but is '
                 f"{shown(line.decode(errors='replace'))}"
             ) from None
@@ -130,7 +135,7 @@ class Hearing:
         self._carried = False
         known = self._steps.get(step)
         if known is None and step < self._last:
-            raise Unheard(f"it reported step {step:,} after step {self._last:,}")
+            raise ProgramFailed(f"it reported step {step:,} after step {self._last:,}")
         done = []
         if known is None:
             done, known = self.rest(), self._steps.setdefault(step, {})
@@ -139,14 +144,14 @@ class Hearing:
         for name, value in metrics.items():
             before = known.setdefault(name, value)
             if before != value and not (math.isnan(before) and math.isnan(value)):
-                raise Unheard(
+                raise ProgramFailed(
                     f"it reported {name} {value:g} for step {step:,}, which it had reported as "
                     f"{before:g}. Each step needs one value: report from one rank, or the mean "
                     f"over all, under one name for each metric"
                 )
         self._names |= metrics.keys()
         if len(self._names) > MOST_METRICS:
-            raise Unheard(f"it reported more than {MOST_METRICS:,} different metrics")
+            raise ProgramFailed(f"it reported more than {MOST_METRICS:,} different metrics")
         if self._open is not None and self._goals and self._goals <= known.keys():
             done += self.rest()
         return done
@@ -166,7 +171,7 @@ class Hearing:
             if not self._goals <= metrics.keys():
                 return []  # the next step that counts is `every` after the last that did
             if self._complete >= 0 and step < min(self._complete + self._every, self._budget):
-                raise Unheard(
+                raise ProgramFailed(
                     f"it reported step {step:,} after step {self._complete:,}, but `every: "
                     f"{self._every}` says that reports are no closer to each other. Lower it"
                 )
@@ -189,7 +194,7 @@ def _parts(report: Mapping[str, Any], heard: Heard) -> tuple[int, float, dict[st
     step, now = found.pop(heard.step, math.nan), time.time()
     at = now if heard.source == "jsonl" else found.pop("time", now)
     if not (math.isfinite(step) and step >= 0 and step == int(step)):
-        raise Unheard(
+        raise ProgramFailed(
             f"a report needs a {heard.step!r}, a whole number from 0 on, but is "
             f"{shown(dict(report))}"
         )
@@ -206,7 +211,7 @@ def _number(name: str, text: str) -> float:
     try:
         return float(text.replace(",", ""))
     except ValueError:
-        raise Unheard(
+        raise ProgramFailed(
             f"the pattern found {shown(text)} for {name!r}, which is no number. Let its group take "
             f"digits only, such as (?P<{name}>[-+.0-9eE]+)"
         ) from None

@@ -12,15 +12,15 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
 
 from orchestrator.files.places import Place
 from orchestrator.programs.commands import filled, values_of
-from orchestrator.programs.hearing import Events, Hearing, Lines, Unheard
+from orchestrator.programs.hearing import Events, Hearing, Lines, ProgramFailed
 from orchestrator.programs.starting import (
     CHANNEL,
     FILES,
@@ -60,33 +60,13 @@ Ending = Callable[[Mapping[Goal, int], int], Status | None]
 """The rule that may end a trial early; see `orchestrator.training.loop`."""
 
 
-class ProgramFailed(Exception):
-    """Raised if a program can't train its trial. `died` says that another attempt may succeed."""
-
-    def __init__(self, reason: str, *, died: bool = False) -> None:
-        super().__init__(reason)
-        self.died = died
-
-
-@dataclass(frozen=True, kw_only=True)
-class Commission:
-    """A trial for a program."""
-
-    trial: Trial
-    folder: Path
-    """Folder on this machine that holds the folders of trials."""
-    log: Place | None = None
-    """Where the output of the program is kept."""
-    ending: Ending | None = None
-
-
 class Course:
     """The course of one trial, from what its program reports."""
 
     def __init__(
-        self, commission: Commission, own: Path, channel: Path, earlier: Sequence[Path]
+        self, trial: Trial, ending: Ending | None, own: Path, channel: Path, earlier: Sequence[Path]
     ) -> None:
-        self._trial, self._ending = commission.trial, commission.ending
+        self._trial, self._ending = trial, ending
         study, program = self._trial.study, self._trial.study.program
         assert program is not None
         self._resumes, self._heard = program.resumes, program.heard
@@ -140,14 +120,11 @@ class Course:
     def _hear(self, source: Lines | Events, exited: int | None) -> Iterator[Measurement]:
         """The new measurements up to the trial's end, by the time that the program has exited with
         this code, or runs. If it has ended well, what it has reported in part is all there is."""
-        try:
-            for measurement in self._new(source, exited):
-                if self.is_over():
-                    return
-                if self._take(measurement):
-                    yield measurement
-        except Unheard as error:
-            raise ProgramFailed(str(error)) from None
+        for measurement in self._new(source, exited):
+            if self.is_over():
+                return
+            if self._take(measurement):
+                yield measurement
 
     def _new(self, source: Lines | Events, exited: int | None) -> Iterator[Measurement]:
         hearing = self._hearing
@@ -160,7 +137,7 @@ class Course:
         """Whether a measurement lies within the budget. A later one ends the trial."""
         if measurement.step > self._budget:
             if not self._standing.measurements:
-                raise Unheard(
+                raise ProgramFailed(
                     f"its first report was that of step {measurement.step:,}, after its budget of "
                     f"{self._budget:,} steps"
                 )
@@ -244,29 +221,26 @@ class Course:
 Event = tuple[Trial, Measurement | FinishedTrial | None]
 
 
-def train_programs(
-    commissions: Iterable[Commission],
+def train_program(
+    trial: Trial,
     devices: Devices,
-    begun: Callable[[Trial], None] = lambda trial: None,
+    folder: Path,
+    *,
+    log: Place | None = None,
+    ending: Ending | None = None,
 ) -> Generator[Event, None, None]:
-    """Trains one trial after another. Yields each measurement, each trial when it has ended, and,
-    while there is no news, None several times a second."""
-    for commission in commissions:
-        begun(commission.trial)
-        with closing(_train(commission, devices)) as events:
-            yield from events
-
-
-def _train(commission: Commission, devices: Devices) -> Generator[Event, None, None]:
-    trial, program = commission.trial, commission.trial.study.program
+    """Trains a trial in `folder`, which holds the folders of trials on this machine. Yields each
+    measurement, the trial when it has ended, and, while there is no news, None several times a
+    second. The output of the program is kept at `log`."""
+    program = trial.study.program
     assert program is not None
-    own = commission.folder / trial.file_name  # is found again by programs that go on from it
+    own = folder / trial.file_name  # is found again by programs that go on from it
     if not program.resumes:
-        for old in commission.folder.glob(f"{own.name}-*"):  # of attempts that were killed
+        for old in folder.glob(f"{own.name}-*"):  # of attempts that were killed
             shutil.rmtree(old, ignore_errors=True)
         own = own.with_name(f"{own.name}-{uuid.uuid4().hex[:8]}")
-    for folder in (own, own / FILES):
-        folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+    for needed in (own, own / FILES):
+        needed.mkdir(parents=True, mode=0o700, exist_ok=True)
     began, lock = time.monotonic(), own / LOCK.format(rank=0)
     while _is_locked(lock):  # an earlier attempt ends, and may report
         if time.monotonic() - began > (devices.hang_seconds or math.inf):
@@ -278,7 +252,7 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
     channel.mkdir(mode=0o700)
     status: Status | None = None
     try:
-        course = Course(commission, own, channel, earlier)
+        course = Course(trial, ending, own, channel, earlier)
         status = course.status
         if status is None:
             running = start_program(trial, devices, own, channel)
@@ -291,7 +265,8 @@ def _train(commission: Commission, devices: Devices) -> Generator[Event, None, N
                 status = course.status
             finally:
                 running.close()
-                _keep_log(commission, channel)
+                if log is not None:
+                    _keep_log(log, channel)
         yield trial, course.finished(devices.count)
     finally:
         if status not in (None, "paused") or not program.resumes:
@@ -302,8 +277,8 @@ def train_alone(
     trial: Trial, devices: Devices, folder: Path
 ) -> Generator[Measurement, None, Outcome]:
     """Trains one trial in `folder`. Yields the measurements; returns the outcome."""
-    commission = Commission(trial=trial, folder=folder, log=Place.at(str(folder / "output.txt")))
-    with closing(train_programs([commission], devices)) as events:
+    log = Place.at(str(folder / "output.txt"))
+    with closing(train_program(trial, devices, folder, log=log)) as events:
         for _, event in events:
             if isinstance(event, FinishedTrial):
                 return event.outcome
@@ -323,13 +298,11 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _keep_log(commission: Commission, channel: Path) -> None:
+def _keep_log(log: Place, channel: Path) -> None:
     """Moves the output into the run. It is no result, so storage that refuses it stops nothing."""
-    if commission.log is None:
-        return
     with suppress(OSError):
         parts = [file.read_bytes() for file in sorted(channel.glob("output-*.txt"))]
-        commission.log.write(b"".join(parts))
+        log.write(b"".join(parts))
 
 
 def unshared_folder(run: Place) -> Path:

@@ -119,6 +119,8 @@ class Dispatcher:
         self._micro_batches: dict[StudyKey, int] = {}
         self._failures = Counter[StudyKey]()
         self._any_success, self._last_error = False, ""
+        self._any_before = any(search.settled for search in queue.searches.values())
+        """Whether the run holds trials. They do not tell whether these machines work."""
         self._ran_at = self._looked = clock()
         self._leave_by: float | None = None
         """Time until which trials may save their state; None: nobody has asked for the end."""
@@ -181,7 +183,7 @@ class Dispatcher:
     @property
     def _nothing_works(self) -> bool:
         if self._nothing_left:
-            return bool(self._failures) and not self._any_success
+            return bool(self._failures) and not (self._any_success or self._any_before)
         if not self._only_failures:
             return False
         waiting = {s.study.key for s in self._queue.searches.values() if s.waiting}

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.files.cores import cores
 from orchestrator.planning.outlook import seconds_at_most
 from orchestrator.planning.sweep import Faults, Sweep
-from orchestrator.programs.trials import ProgramFailed
+from orchestrator.programs.hearing import ProgramFailed
 from orchestrator.records import BadInput, Study
 from orchestrator.results import RunFiles
 from orchestrator.search import PackRace
@@ -154,7 +154,8 @@ class Local(Executor):
             yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
         except (Exception, SystemExit) as error:
-            if pack.width == 1 and self._raise_errors:
+            # Of a program, it is an error of storage, which has no place in a user's code.
+            if pack.width == 1 and self._raise_errors and pack.study.program is None:
                 raise
             # The cause may be the stack, and it is not known which of its trials raised.
             text = last_lines("".join(traceback.format_exception(error)))

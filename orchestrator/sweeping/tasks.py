@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep import Resources
 from orchestrator.programs.starting import Devices
-from orchestrator.programs.trials import Commission, log_name, train_programs, unshared_folder
+from orchestrator.programs.trials import log_name, train_program, unshared_folder
 from orchestrator.records import FinishedTrial, Study, TrialKey
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import News, Pack
@@ -47,9 +47,13 @@ class Tasks:
             yield News(serial=pack.serial, timed=seconds)
         begun: list[TrialKey] = []
         if pack.study.program is not None:
-            events = train_programs(
-                self._commissions(pack, race), devices, lambda trial: begun.append(trial.key)
-            )
+            (proposal,) = pack.proposals  # since it is not stacked
+            trial = proposal.trial
+            begun.append(trial.key)
+            events = train_program(
+                trial, devices, self.checkpoints.local or unshared_folder(self.checkpoints),
+                log=self.logs / log_name(trial), ending=partial(race.ending, proposal),
+            )  # fmt: skip
         else:
             events = train_pack(
                 self.tasks(pack, race), pack.width, ranks,
@@ -85,18 +89,6 @@ class Tasks:
                     keep_at=pack.study.states_at,
                     begin_at=pack.study.start_step,
                 ),
-            )
-            for proposal in pack.proposals
-        ]
-
-    def _commissions(self, pack: Pack, race: PackRace) -> list[Commission]:
-        folder = self.checkpoints.local or unshared_folder(self.checkpoints)
-        return [
-            Commission(
-                trial=proposal.trial,
-                folder=folder,
-                log=self.logs / log_name(proposal.trial),
-                ending=partial(race.ending, proposal),
             )
             for proposal in pack.proposals
         ]
