@@ -211,7 +211,10 @@ class _Runs:
         }.get(meaning.unit if meaning.step else "tokens")
         if per_example is not None:
             # A last batch that is not full is a step, too; what rounding adds is none.
-            amount = np.ceil(amount / (size * per_example)[run] * (1 - 1e-6))
+            amount = amount / (size * per_example)[run]
+            whole = np.round(amount)
+            is_whole = np.isclose(amount, whole, rtol=1e-6, atol=0)
+            amount = np.where(is_whole, whole, np.ceil(amount))
         columns = {name: self._number(name) for name in meaning.metrics}
         measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
         used = measured & ~np.isnan(size)[run]
