@@ -205,6 +205,11 @@ def test_bad_schedules_are_refused_before_anything_starts(stages: Any, said: Any
         plan(validated(sweep_with([{"batch_size": 8, **stage} for stage in stages]), "here"))
 
 
+def test_a_damaged_schedule_is_refused() -> None:
+    with refused("wrong-value", 0):
+        BatchSchedule((Stage(batch_size=0),))
+
+
 def test_an_optimizer_without_a_learning_rate_is_refused() -> None:
     document = sweep_with(STAGES)
     document["recipes"][1] |= {"optimizer": "a2grad", "space": {}}

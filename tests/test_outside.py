@@ -219,6 +219,16 @@ def test_settings_called_like_ours_may_hold_anything(
     assert "its warmup" not in "; ".join(row.warnings)
 
 
+def test_steps_follow_exactly_from_tokens_however_many(tmp_path: Path) -> None:
+    steps = {1: 1, 8.25: 9, 3_000_000: 3_000_000, 7 / 3: 3, 3.0000001: 3}
+    given = [*steps, math.inf, math.nan]
+    rows = [{"batch_size": 8, "lr": 0.1, "seen": 80 * n, "val_loss": 1} for n in given]
+    mapping = {"step": "seen", "unit": "tokens", "tokens_per_example": 10}
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", **mapping)
+    found = run.measurements(run.studies()[0].key)["step"].to_pylist()
+    assert found == sorted({*steps.values()})
+
+
 def test_what_no_metric_can_be_called_is_not_guessed_to_be_one(tmp_path: Path) -> None:
     for number in range(2):
         place = tmp_path / f"source/{number}"
@@ -274,6 +284,7 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
         ({"metrics": []}, "mapping", ["metrics"]),
         ({"unit": "epochs"}, "mapping", ["examples"]),
         ({"metrics": "seconds"}, "mapping", ["seconds"]),
+        ({"goal": "val_los < 3"}, "mapping", ["val_los < 3"]),
     ],
 )
 def test_a_mapping_that_cannot_be(

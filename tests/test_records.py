@@ -70,6 +70,16 @@ def test_the_widest_ranges_hold_their_points_and_can_be_widened(
         assert all(math.isfinite(entry.fraction(entry.at(place / 8))) for place in range(9))
 
 
+def test_integers_lie_within_a_range_that_was_widened() -> None:
+    entry = Range(low=4, high=64, scale="log", integer=True).widened("low")
+    assert entry is not None
+    assert entry.low == 0.4
+    assert [entry.at(fraction) for fraction in (0.0, 0.05, 1.0)] == [1, 1, 64]
+    assert Range(low=0.6, high=3.5, integer=True).at(1) == 3
+    with refused("wrong-value", 0.6, 0.9):
+        Range(low=0.6, high=0.9, integer=True)
+
+
 def test_limits_of_a_range_are_numbers() -> None:
     with refused("wrong-value", "`limits`", math.nan):
         Range(low=0, high=1, limits=(math.nan, None))

@@ -50,6 +50,8 @@ class Range:
             raise BadInput(
                 f"`low <= high` must hold, not {self.low:g} <= {self.high:g}.", code="range-order"
             )
+        if self.integer and math.ceil(self.low) > self.high:
+            raise wrong_value("a range of integers", "one that holds an integer", ends[:2])
         if self.scale == "log" and self.low < SMALLEST:
             raise wrong_value("`low` of a log scale", f"above 0, at least {SMALLEST:g}", self.low)
         if self.scale == "reverse_log" and self.high >= 1:
@@ -65,7 +67,9 @@ class Range:
         else:
             value = self.low + (self.high - self.low) * fraction
         value = min(max(value, self.low), self.high)
-        return round(value) if self.integer else value
+        if self.integer:  # the ends may be none, once a search has widened the range
+            return min(max(round(value), math.ceil(self.low)), math.floor(self.high))
+        return value
 
     def fraction(self, value: float) -> float:
         """Returns the fraction from which `at` makes `value`. It is below 0 or above 1 for a value

@@ -38,6 +38,8 @@ class BatchSchedule:
         first = self.stages[0]
         if first.from_step or first.from_examples:
             raise BadInput("a batch schedule begins at step 0", code="stage-order")
+        if (least := min(stage.batch_size for stage in self.stages)) < 1:
+            raise wrong_value("a batch size", "at least 1", least)
 
     @classmethod
     def constant(cls, batch_size: int) -> BatchSchedule:

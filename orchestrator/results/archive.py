@@ -51,6 +51,8 @@ IMPORTED_TRIALS = pa.schema(
 )
 IMPORTED_MEASUREMENTS = pa.schema([field.with_nullable(True) for field in MEASUREMENTS])
 
+STUDY = f"study. An archive has folders [GROUP/]{'/'.join(LAYOUT)}, each with a folder per trial"
+
 PARALLEL_FROM = 8
 """Number of studies from which on several processes save more time than starting them takes."""
 
@@ -90,7 +92,7 @@ def import_archive(
             problems += its_problems
             progress(done, len(jobs))
         if not studies:
-            raise _no_study(source, problems)
+            raise holds_no(STUDY, source, problems)
         complete(run, escaped(source.resolve().name), studies, problems)
     return problems
 
@@ -111,13 +113,10 @@ def complete(
     run.create(sweep, studies, {**provenance(), "imported from": name})
 
 
-def _no_study(source: Path, problems: Sequence[Problem]) -> BadInput:
+def holds_no(what: str, source: object, problems: Sequence[Problem]) -> BadInput:
+    """The error for a source that holds nothing that can be used."""
     first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
-    return BadInput(
-        f"{source} holds no study. An archive has folders [GROUP/]{'/'.join(LAYOUT)}, each with "
-        f"one folder per trial.{first}",
-        code="no-study",
-    )
+    return BadInput(f"{source} holds no {what}.{first}", code="no-study")
 
 
 def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Done]:
@@ -166,7 +165,7 @@ def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, St
             reason = f"{other.relative_to(source)} holds the same study, which is used instead"
             problems.append(Problem.at(folder, source, reason))
     if not known:
-        raise _no_study(source, problems)
+        raise holds_no(STUDY, source, problems)
     known.sort(key=lambda read: (read[0], read[1].key))
     return [(folders[study.key], study) for _, study in known]
 

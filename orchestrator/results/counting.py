@@ -110,20 +110,12 @@ class Counted:
 
     def __init__(self, study: Study, trials: pa.Table) -> None:
         self._study = study
-        self._steps: list[int] = trials["steps"].to_pylist()
-        self._statuses: list[str] = trials["status"].to_pylist()
-        self._open_from: list[int | None] = [None] * len(trials)
-        if study.cooldown is not None:
-            # It would end where the earliest cooldown ends that may still follow.
-            self._open_from = trials["open_from"].to_pylist()
-            self._steps = [at or study.budget_steps for at in self._open_from]
-        published: list[str | None] = [None] * len(trials)
-        if "archive_status" in trials.column_names:
-            published = trials["archive_status"].to_pylist()
+        named = ("trial", "status", "steps", "open_from", "archive_status")
+        self._rows = trials.select([n for n in named if n in trials.column_names]).to_pylist()
         self.row_of = {
-            index: row
-            for row, index in enumerate(trials["trial"].to_pylist())
-            if self._statuses[row] != "failed" and published[row] in (None, "COMPLETE")
+            row["trial"]: number
+            for number, row in enumerate(self._rows)
+            if row["status"] != "failed" and row.get("archive_status") in (None, "COMPLETE")
         }
 
     def only_first(self, trials: int, firsts: Sequence[tuple[int, int]]) -> None:
@@ -135,9 +127,12 @@ class Counted:
         while begin < end:
             opened, known = indices[begin:end], set(indices[:end])
             step = min((step for step, index in firsts if index in known), default=None)
-            for row in (self.row_of[index] for index in opened):
-                before = step is None or self._steps[row] < step
-                counted += not (before and self._statuses[row] == "diverged")
+            for row in (self._rows[self.row_of[index]] for index in opened):
+                ended = row["steps"]
+                if self._study.cooldown is not None:  # the end of the earliest that may follow
+                    ended = row["open_from"] or self._study.budget_steps
+                before = step is None or ended < step
+                counted += not (before and row["status"] == "diverged")
             begin, end = end, min(end + max(trials - counted, 0), len(indices))
         self.row_of = {index: self.row_of[index] for index in indices[:end]}
 
@@ -152,13 +147,12 @@ class Counted:
             others = self.row_of.keys() - set(crossed)
             return [(self._study.following(-last[index]), index) for index in others & last.keys()]
         found = []
-        for index, row in self.row_of.items():
-            status, steps = self._statuses[row], self._steps[row]
-            ended = {"status": status, "steps": steps, "open_from": self._open_from[row]}
-            sooner = self._study.cooldown is not None and status != "reached"
+        for index, number in self.row_of.items():
+            row = self._rows[number]
+            sooner = self._study.cooldown is not None and row["status"] != "reached"
             if index in crossed and not sooner:
                 continue
-            if (step := next_possible(self._study, ended)) is not None:
+            if (step := next_possible(self._study, row)) is not None:
                 found.append((step, index))
         return found
 

@@ -152,15 +152,14 @@ def _with_trial(trial: ArrayLike, curve: pa.Table) -> pa.Table:
 
 
 def _plain_names(header: bytes) -> list[str] | None:
-    """The columns of a file; None unless each holds numbers of a known kind and one is `step`."""
-    if len(header) > MOST_BYTES_IN_LINE or b'"' in header:
-        return None
+    """The columns of a file; None if they have flaws or are quoted."""
+    flaws = list[str]()
     try:
         names = header.decode().split(",")
-    except UnicodeDecodeError:
+        _indices(names, flaws)
+    except ValueError:
         return None
-    plain = "step" in names and len(set(names)) == len(names) == len(_used(names))
-    return names if plain and len(names) <= MOST_COLUMNS else None
+    return None if flaws or b'"' in header or len(header) > MOST_BYTES_IN_LINE else names
 
 
 def _parse(content: bytes, names: Sequence[str]) -> pa.Table | None:

@@ -38,7 +38,7 @@ from orchestrator.records import (
 )
 from orchestrator.records.ranges import LARGEST, SMALLEST
 from orchestrator.records.studies import WIDEST_SPACING
-from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, refuse_run
+from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, holds_no, refuse_run
 from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
 from orchestrator.results.store import RunFiles
@@ -85,7 +85,7 @@ Points = dict[str, dict[Any, _Training]]
 def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
     if not rows.table.num_columns:
-        raise _useless(rows, "column")
+        raise holds_no("column that can be used", rows.name, rows.problems)
     check(meaning, rows.table.column_names)
     refuse_run(run)
     with run.locked():
@@ -102,17 +102,12 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
             if number
         )
         if not studies:
-            raise _useless(rows, "run")
+            raise holds_no("run that can be used", rows.name, rows.problems)
         origin = {"mapping": meaning.document(), "scales": runs.scales}
         complete(run, rows.name, studies, rows.problems, **origin)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
     return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
-
-
-def _useless(rows: Rows, what: str) -> BadInput:
-    first = f" The first problem: {rows.problems[0]}." if rows.problems else ""
-    return BadInput(f"{rows.name} holds no {what} that can be used.{first}", code="no-study")
 
 
 class _Runs:
@@ -216,7 +211,10 @@ class _Runs:
         }.get(meaning.unit if meaning.step else "tokens")
         if per_example is not None:
             # A last batch that is not full is a step, too; what rounding adds is none.
-            amount = np.ceil(amount / (size * per_example)[run] * (1 - 1e-6))
+            amount = amount / (size * per_example)[run]
+            whole = np.round(amount)
+            is_whole = np.isclose(amount, whole, rtol=1e-6, atol=0)
+            amount = np.where(is_whole, whole, np.ceil(amount))
         columns = {name: self._number(name) for name in meaning.metrics}
         measured = np.any([column.is_valid().to_numpy() for column in columns.values()], axis=0)
         used = measured & ~np.isnan(size)[run]

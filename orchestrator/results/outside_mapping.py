@@ -96,6 +96,7 @@ def _columns_in(value: Any) -> list[str]:
 def check(meaning: Meaning, columns: Iterable[str]) -> None:
     """Raises `BadInput` if rows with this meaning can't make studies."""
     taken = [name for name in meaning.metrics if not is_metric(name)]
+    unmeasured = [goal for goal in meaning.goal if Goal.parse(goal).metric not in meaning.metrics]
     listed = cut(", ".join(map(repr, columns)), 1000)
     rules = (
         (meaning.batch_size, f"`batch_size` must name its column, of {listed}."),
@@ -114,6 +115,7 @@ def check(meaning: Meaning, columns: Iterable[str]) -> None:
             f"{len(meaning.params)}.",
         ),
         (not taken, f"No metric can be called {' or '.join(taken)}: rename the column."),
+        (not unmeasured, f"`goal` must be of one of `metrics`, not {' or '.join(unmeasured)}."),
         (meaning.unit != "epochs" or meaning.examples, "`unit: epochs` needs `examples`."),
     )
     for holds, rule in rules:

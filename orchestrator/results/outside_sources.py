@@ -20,7 +20,7 @@ import pyarrow.types as pt
 from orchestrator.files.event_files import events, hyperparameters, scalars, wandb_records
 from orchestrator.files.yaml_files import parse_mapping
 from orchestrator.records import BadInput, cut, escaped, unreadable
-from orchestrator.results.archive import Problem
+from orchestrator.results.archive import Problem, holds_no
 from orchestrator.results.archive_documents import MOST_LETTERS
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
@@ -327,10 +327,7 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     """One table of the rows of all runs. A setting is the same in all rows of its run."""
     measured = _table([row for _, rows in runs.values() for row in rows])
     if not measured.num_columns:
-        first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
-        raise BadInput(
-            f"{name} holds no measurement. A source is {SOURCES}.{first}", code="no-study"
-        )
+        raise holds_no(f"measurement. A source is {SOURCES}", name, problems)
     # A setting called `run` is often the same in all runs.
     flat = [{**_flat(settings), "run": run} for run, (settings, _) in runs.items()]
     settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
