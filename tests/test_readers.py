@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from conftest import refused
 from make_data import idx
 from sklearn.datasets import load_digits
@@ -98,6 +99,24 @@ def test_contents_are_checked_packed_or_not(tmp_path: Path) -> None:
         check(entry, "train-labels-idx1-ubyte", tmp_path / "b.gz")
 
 
+@pytest.mark.parametrize(
+    "name", ["austen/gpt?length=8", "sympy/gpt?length=8", "cifar10/resnet_8", "mnist/lenet"]
+)
+def test_files_may_be_gzipped(name: str, small_data: Path, tmp_path: Path) -> None:
+    workload, folder = load_workload(name), name.partition("/")[0]
+    (tmp_path / folder).mkdir()
+    for file in (small_data / folder).iterdir():
+        content = file.read_bytes()
+        packed = gzip.compress(gzip.decompress(content) if file.suffix == ".gz" else content)
+        (tmp_path / folder / f"{file.name.removesuffix('.gz')}.gz").write_bytes(packed)
+    for mine, plain in zip(
+        workload.data(tmp_path).values(), workload.data(small_data).values(), strict=True
+    ):
+        index = torch.arange(plain.size or 0)
+        for one, other in zip(mine.batch(index), plain.batch(index), strict=True):
+            assert torch.equal(one, other)
+
+
 def test_what_cannot_be_fetched_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,10 +137,11 @@ def test_what_cannot_be_fetched_leaves_nothing(
 def test_packages_are_fetched_into_folders_of_any_kind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This includes a folder that is relative to the current one."""
+    """This includes a folder that is relative to the current one, and one that holds a broken
+    file."""
     commands = {
         "apt-get": "touch a.deb",
-        "dpkg-deb": 'test -f "$2" && mkdir "$3" && echo It is a truth > "$3/austen.txt"',
+        "dpkg-deb": 'test -f "$2" && mkdir "$3" && echo It is a truth | gzip > "$3/austen.txt.gz"',
     }
     for name, line in commands.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
@@ -130,7 +150,11 @@ def test_packages_are_fetched_into_folders_of_any_kind(
     monkeypatch.chdir(tmp_path)
     entry = replace(data_set("austen"), make=None, sha256={})
     for folder in (Path("data"), tmp_path / "other"):
-        assert (fetch(entry, folder) / "austen.txt").read_text() == "It is a truth\n"
+        (folder / "austen").mkdir(parents=True)
+        (folder / "austen" / "austen.txt").write_text("It is a tr")
+        fetch(entry, folder)
+        (path,) = entry.need(folder).values()
+        assert gzip.decompress(path.read_bytes()) == b"It is a truth\n"
 
 
 def test_source_code_is_the_files_of_a_wheel(

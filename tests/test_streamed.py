@@ -10,7 +10,7 @@ import torch
 from conftest import make_trial, refused, run_trial
 
 from orchestrator.training.noise_scale import NoiseMeter
-from orchestrator.workloads import Batch, Split, Streamed
+from orchestrator.workloads import Batch, Split, Streamed, splits_of
 
 
 def row(number: int) -> tuple[torch.Tensor, int]:
@@ -77,6 +77,16 @@ def test_a_stream_must_not_end() -> None:
     assert split.batch(torch.tensor([5, 6])).tolist() == [5, 6]
     with refused("too-few", 7, "`rows_from`"):
         next(split.batches([(torch.tensor([6, 7]),)]))
+
+
+class Endless(models.MLP):
+    def data(self, data_dir: Path | None) -> dict[str, Split]:
+        return {**super().data(data_dir), "val": AtRandom()}
+
+
+def test_only_a_training_split_may_be_endless() -> None:
+    with refused("endless-data", "'val'", "Endless"):
+        splits_of(Endless(), None)
 
 
 def test_the_noise_scale_is_measured_on_the_first_rows() -> None:

@@ -125,6 +125,12 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
             "none. Leave the split out of `data`, or check what `data` reads.",
             code="empty",
         )
+    if endless := [n for n, data in splits.items() if data.size is None and n != "train"]:
+        raise BadInput(
+            f"Only 'train' may be endless, but {endless[0]!r} of {type(workload).__name__} is, and "
+            "would be evaluated for ever. Take its first examples as `Tensors` or `Loaded`.",
+            code="endless-data",
+        )
     if workload.train_examples:
         splits["train"] = _subset(splits["train"], workload.train_examples)
     return splits

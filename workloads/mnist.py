@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import re
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -17,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from orchestrator.records import corrupt, unreadable
+from orchestrator.records import corrupt
 from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
+from orchestrator.workloads.data.texts import read_bytes
 from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN, CLASSES = 60_000, 10
@@ -131,17 +130,11 @@ def read_idx(path: Path, *, shape: tuple[int | None, ...]) -> NDArray[np.uint8]:
     for the number of dimensions. Then come the size of each dimension as a big-endian int32, and
     the elements, with the last dimension varying fastest.
     """
-    try:
-        with path.open("rb") as file:
-            gzipped = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path) if gzipped else path.open("rb") as file:
-            magic, header, content = file.read(4), file.read(4 * len(shape)), file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        raise unreadable(path, error) from None
-    if magic != bytes([0, 0, 8, len(shape)]) or len(header) < 4 * len(shape):
-        begins = (magic + header).hex(" ") or "nothing"
+    header, content = np.split(read_bytes(path), [4 + 4 * len(shape)])
+    if header[:4].tolist() != [0, 0, 8, len(shape)] or len(header) < 4 + 4 * len(shape):
+        begins = header.tobytes().hex(" ") or "nothing"
         raise corrupt(path, f"it begins with {begins}, not as bytes in {len(shape)} dimensions do")
-    sizes = np.frombuffer(header, ">i4").tolist()
+    sizes = header[4:].view(">i4").tolist()
     if any(
         size < 1 if wanted is None else size != wanted
         for size, wanted in zip(sizes, shape, strict=True)
@@ -152,7 +145,7 @@ def read_idx(path: Path, *, shape: tuple[int | None, ...]) -> NDArray[np.uint8]:
         raise corrupt(
             path, f"its header announces {math.prod(sizes):,} bytes, it has {len(content):,}"
         )
-    return np.frombuffer(content, np.uint8).reshape(sizes)
+    return content.reshape(sizes)
 
 
 def named(name: str) -> type[Workload] | None:

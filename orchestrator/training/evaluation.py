@@ -93,7 +93,7 @@ class Evaluator:
         found = {}
         for name, split in self.splits.items():
             if name != "train" and (name == "test") == test:
-                assert split.size is not None, f"split {name!r} must be finite to be evaluated"
+                assert split.size is not None
                 found[name] = torch.arange(split.size, device=split.draws_on)
         if self._train is not None and train and not test:
             found["train"] = self._train

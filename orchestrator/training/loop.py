@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Trial
 from orchestrator.records.cooling import CooledStanding
 from orchestrator.training.checkpoint import Checkpoint
@@ -52,7 +50,8 @@ def train_all(engine: Engine, tasks: Iterable[Task]) -> Generator[Event, None, N
             if not entries:
                 assert not held, "held for a trial that is over"
                 return
-            entries = _moved(entries, engine.narrow())
+            kept = engine.narrow()
+            entries = {slot: entries[was] for slot, was in enumerate(kept)} if kept else entries
             _turn(engine, entries)
             due = [s for s, t in entries.items() if engine.at(s).step == t.standing.upcoming]
             if due:
@@ -156,11 +155,6 @@ def _turn(engine: Engine, entries: Mapping[int, Entry]) -> None:
                 entry.cool(engine, slot, step)
 
 
-def _moved(entries: dict[int, Entry], kept: list[int] | None) -> dict[int, Entry]:
-    """The entries of the slots that had these numbers before."""
-    return entries if kept is None else {slot: entries[was] for slot, was in enumerate(kept)}
-
-
 def _released(held: list[Entry], ranks: Ranks) -> Entry | None:
     """Takes one of the trials out that are held no longer; None if there is none."""
     for number, entry in enumerate(held):
@@ -253,11 +247,8 @@ def _end(entry: Entry, ranks: Ranks) -> Status | Cut:
     cut: Cut = None
     if ending is not None and not standing.staying:
         cut = ending(standing.unmet, standing.open_from or standing.upcoming, standing.passed)
-    if ranks.count == 1:
-        return cut
     answers: tuple[Cut, ...] = (None, "dominated", "paused", "held")
-    number = torch.tensor(answers.index(cut), device=ranks.device)
-    return answers[int(ranks.maximum(number))]
+    return answers[int(ranks.maximum(answers.index(cut)))]
 
 
 def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:

@@ -53,9 +53,7 @@ class Ranks:
     @property
     def are_leaving(self) -> bool:
         """Whether any rank has had notice. All ranks must ask."""
-        if self.count == 1:
-            return self.notice.is_set()
-        return bool(self.maximum(torch.tensor(self.notice.is_set(), device=self.device).int()))
+        return bool(self.maximum(self.notice.is_set()))
 
     def say_why(self, reason: str) -> None:
         """Writes the reason why this rank fails. Call it before the rank ends with an error."""
@@ -113,11 +111,13 @@ class Ranks:
             dist.all_reduce(values)
         return values
 
-    def maximum(self, values: Tensor) -> Tensor:
-        """Replaces `values` with their element-wise maximum over ranks, and returns them."""
-        if self.count > 1:
-            dist.all_reduce(values, op=dist.ReduceOp.MAX)
-        return values
+    def maximum(self, value: float) -> float:
+        """Returns the largest of all ranks' values."""
+        if self.count == 1:
+            return value
+        values = torch.tensor(value, dtype=torch.float64, device=self.device)
+        dist.all_reduce(values, op=dist.ReduceOp.MAX)
+        return float(values)
 
     def synchronise(self) -> None:
         """Waits until the device is idle, so that time is measured correctly."""

@@ -84,7 +84,6 @@ class Stack(Engine):
         self._initial = torch.zeros_like(weights) if self._study.extras.distance else None
         size = self._study.batch_size
         self._losses = weights.new_zeros(width, size)
-        self._counts = torch.full_like(self._losses, 1 / size)
         self.in_slots: list[StackedTrial | None] = [None] * width
         self._idle = 0.0
         """Seconds that the steps of free slots have taken since the stack got its width."""
@@ -147,8 +146,8 @@ class Stack(Engine):
         rows = torch.tensor(kept)
         model.narrow(rows)
         self._state = {name: part.index_select(0, rows) for name, part in self._state.items()}
-        self._gradient, self._losses, self._counts = (
-            part.index_select(0, rows) for part in (self._gradient, self._losses, self._counts)
+        self._gradient, self._losses = (
+            part.index_select(0, rows) for part in (self._gradient, self._losses)
         )
         self._gradient_views = self._layout.views(self._gradient)
         self._sums, self._initial = (
@@ -195,7 +194,6 @@ class Stack(Engine):
         for stacked in occupied:
             stacked.seconds += spent / len(occupied)
             stacked.since += steps
-            stacked.averaged += steps
 
     def trained(self, slots: Sequence[int]) -> list[Values]:
         totals = self._losses.double().sum(dim=1).tolist()
@@ -330,14 +328,14 @@ class Stack(Engine):
         return model
 
     def _stacked(self, trial: Trial, settings: Sorted, model: torch.nn.Module) -> StackedTrial:
+        with_graph = torch.enable_grad()(self._first_loss)
+        return make_stacked(
+            trial, settings, model, self._split.size, lambda: with_graph(model, settings)[0]
+        )
+
+    def _first_loss(self, model: torch.nn.Module, settings: Sorted) -> tuple[Tensor, Tensor | None]:
         loss: Function = self._workload.loss
-        loss = partial(loss, **settings.loss)
-
-        @torch.enable_grad()
-        def losses() -> Tensor:
-            return losses_of_first(loss, model, self._split, self._cast)[0]
-
-        return make_stacked(trial, settings, model, self._split.size, losses)
+        return losses_of_first(partial(loss, **settings.loss), model, self._split, self._cast)
 
     def _hidden(self, first: Trial, settings: Sorted) -> list[int]:
         """Returns the numbers of the parameters that Muon orthogonalises."""
@@ -351,10 +349,7 @@ class Stack(Engine):
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
         if settings.loss in self._checked:
             return
-        loss: Function = self._workload.loss
-        loss = partial(loss, **settings.loss)
-        _, weights = losses_of_first(loss, model, self._split, self._cast)
-        if weights is not None:
+        if self._first_loss(model, settings)[1] is not None:
             raise ValueError("its losses have weights, or half precision")
         self._checked = [*self._checked[-9:], settings.loss]
 
@@ -379,7 +374,6 @@ class Stack(Engine):
             named = [name for name, _ in self.model.module.named_parameters()]
             sums = dict(zip(named, state["average"]["sums"], strict=True))
             self._sums[slot] = self._layout.row([sums[name] for name in self.model.names])
-            stacked.averaged = state["average"]["steps"]
 
     def _average(self, slot: int) -> dict[str, Any] | None:
         if self._sums is None:
@@ -394,7 +388,7 @@ class Stack(Engine):
                 sums[name] if name in sums else share * parameter.detach()
                 for name, parameter in self.model.module.named_parameters()
             ],
-            "steps": stacked.averaged,
+            "steps": stacked.step,
         }
 
     def _make_ahead(self) -> None:
@@ -414,7 +408,7 @@ class Stack(Engine):
 
     def _take_step(self, batch: Batch, numbers: Numbers, *, last: bool) -> None:
         losses = self.model.gradients(
-            batch, self._numbers.loss, self._loss_shared, self._counts, self._gradient_views
+            batch, self._numbers.loss, self._loss_shared, self._gradient_views
         )
         self._losses += losses
         if last and self._study.extras.gradient_norm:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from orchestrator.training.batch_losses import Weighted
+from orchestrator.training.batch_losses import Mean
 from orchestrator.training.layout import Layout
 from orchestrator.training.rules import Numbers
 from orchestrator.training.tape import Taped
@@ -80,7 +80,6 @@ class Computation:
         given = iter(inputs)
         weights = [next(given).detach().requires_grad_() for _ in self.names]
         fixed = {name: next(given) for name in self.fixed}
-        counts = next(given)
         numbers = {name: next(given) for name in settings}
         batch = mapped(lambda _: next(given), like)
         self._prepare(training=True)
@@ -95,7 +94,7 @@ class Computation:
         try:
             with torch.enable_grad(), as_vmap_can():
                 losses, statistics = vmap(one)(weights, fixed, numbers, batch)
-                total = Weighted.apply(losses, counts)  # type: ignore[no-untyped-call]
+                total = Mean.apply(losses)  # type: ignore[no-untyped-call]
             if tracking := [norm for norm in self.norms if norm.track_running_stats]:
                 check_ghosts(tracking)
         finally:
@@ -199,15 +198,14 @@ class StackedModel:
         batch: Batch,
         settings: Numbers,
         shared: Mapping[str, Any],
-        counts: Tensor,
         into: Sequence[Tensor],
     ) -> Tensor:
         """Returns the losses (slots, examples) of each slot's batch, and writes the gradients to
         `into`, which are views of rows. `settings` are metaparameters of the loss with a number per
-        slot; `shared` are those that are equal in all slots. `counts` are the weights of the losses
-        in the gradient. Batch norms leave their statistics to `commit`."""
+        slot; `shared` are those that are equal in all slots. Batch norms leave their statistics to
+        `commit`."""
         parts = [tensor for _, tensor in leaves(batch)]
-        inputs = [*self._views, *self.fixed.values(), counts, *settings.values(), *parts]
+        inputs = [*self._views, *self.fixed.values(), *settings.values(), *parts]
         losses, *others = self.computation.gradients(inputs, batch, settings, shared)
         count = len(self.names)
         with torch.no_grad():

@@ -46,12 +46,6 @@ class StackedTrial:
     folded: float = 0.0
     """Sum of the losses since then that are not in the stack's sums by position in the batch."""
     gradient_norm: float = math.nan
-    averaged: int = 0
-    """Number of steps in the average of the weights."""
-
-    def factor_at(self, step: int) -> float:
-        """Returns the factor on the learning rates of the update that follows `step` updates."""
-        return 1.0 if self.factor is None else self.factor(step)
 
     @property
     def averaged_share(self) -> float:
@@ -59,7 +53,7 @@ class StackedTrial:
         share of the zeros at which the average started."""
         decay = self.settings.modifiers.ema_decay
         assert decay is not None
-        return float(1 - decay**self.averaged)
+        return float(1 - decay**self.step)
 
 
 def make_stacked(
@@ -145,7 +139,8 @@ class SlotNumbers:
 
 def moving_of(rule: Rule, stacked: StackedTrial, steps: range) -> list[Tensor]:
     """Returns the numbers of the rule that change from step to step as a table (steps, names)."""
-    factors = np.array([stacked.factor_at(step) for step in steps])
+    factor = stacked.factor
+    factors = np.array([1.0 if factor is None else factor(step) for step in steps])
     moving = rule.moving(stacked.params, factors, np.arange(steps.start, steps.stop) + 1)
     return [torch.from_numpy(np.stack([*moving.values()], axis=1))]
 

@@ -150,8 +150,7 @@ class Trainer:
                 self._take_step(step, last=step == until - 1)
                 self._pulse()
         self._ranks.synchronise()
-        took = torch.tensor(time.perf_counter() - began - self._untimed, dtype=torch.float64)
-        spent = float(self._ranks.maximum(took.to(self._ranks.device)))
+        spent = self._ranks.maximum(time.perf_counter() - began - self._untimed)
         self._since += until - self.step
         Trainer._steps_of_process += until - self.step
         self.rate = spent / (until - self.step)
@@ -296,8 +295,7 @@ class Trainer:
                     raise
                 losses = None
             if guarded:
-                missing = torch.tensor(float(losses is None), device=self._ranks.device)
-                if self._ranks.maximum(missing):
+                if self._ranks.maximum(losses is None):
                     losses = None
                 else:
                     self._ranks.average(self.parameters)

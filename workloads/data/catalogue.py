@@ -61,9 +61,10 @@ class DataSet:
     def find(self, data_dir: Path | None) -> dict[str, Path] | None:
         """Returns file -> path in the first folder that has all files; None if none has."""
         for folder in self.places(data_dir):
-            found = {name: _either(folder / name) for name in self.files}
-            if all(path is not None for path in found.values()):
-                return {name: path for name, path in found.items() if path is not None}
+            paths = ((name, _either(folder / name)) for name in self.files)
+            found = {name: path for name, path in paths if path is not None}
+            if len(found) == len(self.files):
+                return found
         return None
 
     def need(self, data_dir: Path | None) -> dict[str, Path]:

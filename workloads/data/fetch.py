@@ -32,6 +32,8 @@ def fetch(entry: DataSet, data_dir: Path) -> Path:
             check(entry, name, found_in(made, name))
         folder.mkdir(exist_ok=True)
         for path in made.iterdir():
+            # A plain file, which may be a broken one, would be found before a packed one.
+            (folder / path.name.removesuffix(".gz")).unlink(missing_ok=True)
             path.replace(folder / path.name)
     return folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import struct
 import zlib
@@ -26,8 +27,8 @@ STRINGS, STRING = 16, 9
 def read_austen(path: Path) -> NDArray[np.uint8]:
     """Returns the position in `ALPHABET` of each character of the text at `path`."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(path).tobytes().decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
         raise unreadable(path, error) from None
     if others := sorted(set(text) - set(ALPHABET)):
         raise corrupt(path, f"{others[0]!r} is no character of the novels")
@@ -83,10 +84,14 @@ def _strings(stream: bytes) -> Iterator[str]:
 
 
 def read_bytes(path: Path) -> NDArray[np.uint8]:
+    """Returns the bytes of a file, gzipped or plain. None of our formats begins as gzip's does."""
     try:
-        return np.fromfile(path, np.uint8)
-    except OSError as error:
+        content = path.read_bytes()
+        if content.startswith(b"\x1f\x8b"):
+            content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from None
+    return np.frombuffer(content, np.uint8)
 
 
 def join_sources(package: Path, target: Path) -> None:
