@@ -307,6 +307,8 @@ def test_a_trial_by_hand(folder: Path) -> None:
     assert (told["steps"], told["batch_size"], told["params"]) == (20, 8, {"learning_rate": 0.5})
     assert [each["step"] for each in told["measurements"]] == [5, 10, 15, 20]
     assert_refused(orchestrate("trial", "sweep.yaml", "--ranks", "2", cwd=folder), "no-effect")
+    too_large = orchestrate("trial", "sweep.yaml", "--batch-size", 10**6, cwd=folder)
+    assert_refused(too_large, "batch-too-large", 10**6)
 
 
 def test_programs_of_this_environment_come_first() -> None:
