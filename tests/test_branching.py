@@ -163,7 +163,7 @@ def test_bad_files_are_refused_before_anything_starts(
 def test_a_file_of_the_other_kind_is_told_in_a_line(tmp_path: Path) -> None:
     branches, sweep = described(tmp_path), tmp_path / "sweep.yaml"
     sweep.write_text("workloads: [digits/mlp]\nrecipes: [sgd]\nbatch_sizes: [8]\n")
-    with refused("bad-input", f"`orchestrate sweep {sweep}`"):
+    with refused("wrong-command", f"`orchestrate sweep {sweep}`"):
         load_branches(sweep)
     with refused("wrong-command", f"`orchestrate branch {branches}`"):
         load_sweep(branches)

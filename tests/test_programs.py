@@ -334,6 +334,8 @@ def test_a_trial_by_hand(folder: Path) -> None:
     assert [each["step"] for each in told["measurements"]] == [5, 10, 15, 20]
     with refused("no-effect"):
         called("trial", "sweep.yaml", "--ranks", 2)
+    with refused("batch-too-large", 10**6):
+        called("trial", "sweep.yaml", "--batch-size", 10**6)
 
 
 def test_programs_of_this_environment_come_first() -> None:

@@ -115,12 +115,8 @@ def several(given: Any) -> list[Any]:
     """The values of an argument that may be left out, stand alone, or be several; a mapping as
     NAME=VALUE."""
     if isinstance(given, Mapping):
-        return pairs(given)
+        # JSON is YAML, in which the command reads each value.
+        return [f"{name}={json.dumps(value)}" for name, value in given.items()]
     if given is None:
         return []
     return [given] if isinstance(given, str | Path) else [*given]
-
-
-def pairs(values: Mapping[str, Any]) -> list[str]:
-    """The values as NAME=VALUE, in a form that YAML reads."""
-    return [f"{name}={json.dumps(value)}" for name, value in values.items()]

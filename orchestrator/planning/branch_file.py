@@ -96,7 +96,9 @@ def load_branches(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The trunk's sweep, with what becomes of it."""
     document = overridden(read_yaml(path), overrides)
     if {*document} & {TRUNK, WORKLOADS} == {WORKLOADS}:
-        raise BadInput(f"{path} describes a sweep: `orchestrate sweep {path}` trains it.")
+        raise BadInput(
+            f"{path} describes a sweep: `orchestrate sweep {path}` trains it.", code="wrong-command"
+        )
     return _sweep_of(validated_as(BranchFile, document, str(path)), str(path))
 
 

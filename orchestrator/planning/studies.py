@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable, what_cooldowns_cost
-from orchestrator.planning.doubts import of_programs, starving, too_few
+from orchestrator.planning.doubts import of_programs, starving, too_few, what_widening_adds
 from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.recipes import (
     ONLY,
@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def remarks(self) -> list[str]:
-        """The doubts, and a sentence about metaparameters that are searched without being named."""
+        """The doubts, and sentences about what is trained besides what was named."""
         besides = []
         for recipe in self.sweep.recipes:
             spaces = [study.space for study in self.studies if study.recipe == recipe.name]
@@ -79,8 +79,8 @@ class Plan:
             f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
             f"{{...}}}}`."
         )
-        costs = what_cooldowns_cost(self.studies)
-        return [*self.doubts, *costs, *([said] if besides else [])]
+        more = [*what_cooldowns_cost(self.studies), *what_widening_adds(self.studies)]
+        return [*self.doubts, *more, *([said] if besides else [])]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
