@@ -128,7 +128,7 @@ def test_values_are_of_their_range_and_no_two_points_are_the_same(algorithm: str
 @pytest.mark.dear
 @pytest.mark.parametrize(
     ("algorithm", "told"),
-    [*itertools.product(["tpe", "cmaes"], [None, math.inf, 1.0]), ("gp", math.inf), ("gp", None)],
+    [*itertools.product(["tpe", "cmaes"], [None, math.inf, 1.0]), ("gp", None)],
 )
 def test_it_goes_on_where_nothing_can_be_learned(
     algorithm: str, told: float | None, capfd: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,14 @@ def part_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> set[str]:
     """Dotted names imported anywhere in the file, but for type checking only."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     typing_only = {
         id(inner)
         for node in ast.walk(tree)
@@ -102,7 +108,7 @@ def from_packages(path: Path) -> set[str]:
     """Modules that are imported as names of their package."""
     return {
         f"{node.module}.{alias.name}"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
     }
@@ -121,7 +127,7 @@ def test_every_file_is_in_the_tree() -> None:
 
 def test_a_word_means_one_thing() -> None:
     """Adapters to two trainers have the same names; all other classes have names of their own."""
-    trees = [ast.parse(path.read_text()) for path in FILES]
+    trees = [tree_of(path) for path in FILES]
     classes = [node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
     twice = {name for name, count in Counter(classes).items() if count > 1 and name[0] != "_"}
     assert twice == {"NoiseScaleCallback", "ReportCallback"}

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 from browser import CHROMIUM, Look, visits
-from conftest import assert_refused, orchestrate
+from conftest import refused
 from test_branching import BRANCHES
+from test_growth import command
 
 from orchestrator.analysis import Estimate
 from orchestrator.cli import live
@@ -30,8 +31,7 @@ TINY = {
 def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("branches")
     (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY))
-    done = orchestrate("branch", folder / "tiny.yaml", "--out", folder / "run", "--no-ray", "--yes")
-    assert done.returncode == 0, done.stderr
+    done = command("branch", f"{folder}/tiny.yaml", "--out", f"{folder}/run", "--no-ray", "--yes")
     assert f"Report: {folder}/run/report.html" in done.stderr
     return folder / "run"
 
@@ -78,12 +78,12 @@ def test_the_noise_scale_stands_beside_what_was_measured(branches: Path) -> None
 @pytest.mark.dear
 def test_the_command_makes_the_page_anew(branches: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert orchestrate("report", branches, "-o", page).returncode == 0
+    command("report", str(branches), "-o", str(page))
     assert words_of(page) == words_of(branches / "report.html")
-    printed = orchestrate("report", branches, "--json").stdout
+    printed = command("report", str(branches), "--json").stdout
     written = (branches / "branches.json").read_text()
     assert json.loads(printed) == json.loads(written, parse_constant=lambda infinite: None)
-    assert orchestrate("status", branches).returncode == 0
+    command("status", str(branches))
 
 
 @pytest.mark.dear
@@ -96,7 +96,8 @@ def test_what_is_asked_of_searches_is_refused(branches: Path) -> None:
         ("holds-branches", branches, "report", branches, f"{branches}/../run", "-o", "x.html"),
         ("holds-branches", "--goal", "report", branches, "--goal", "val/error<0.1"),
     ):
-        assert_refused(orchestrate(*arguments), code, at_fault)
+        with refused(code, at_fault):
+            command(*map(str, arguments))
 
 
 @pytest.mark.dear
@@ -110,7 +111,7 @@ def test_an_unfinished_run_has_a_page(
     shutil.copytree(branches, run)
     for folder in run.glob(f"*/workload=*/{gone}"):
         shutil.rmtree(folder)
-    assert orchestrate("report", run).returncode == 0
+    command("report", str(run))
     text = words_of(run / "report.html")
     assert "This run is not complete" in text
     assert ("trained far enough" in text) == (figures is not None)

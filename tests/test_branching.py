@@ -13,7 +13,9 @@ import pytest
 import yaml
 from conftest import ended, exhaust, make_trial, orchestrate, refused
 from driving import driving, recorded
+from test_growth import command
 
+import orchestrator
 from orchestrator.files.places import Place
 from orchestrator.planning.branch_file import load_branches
 from orchestrator.planning.branch_parts import LOWER
@@ -170,8 +172,7 @@ def test_a_file_of_the_other_kind_is_told_in_a_line(tmp_path: Path) -> None:
 
 
 def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
-    done = orchestrate("plan", described(tmp_path, confirm=True), "--json")
-    assert done.returncode == 0, done.stderr
+    done = command("plan", str(described(tmp_path, confirm=True)), "--json")
     trunk, confirming, *branches = json.loads(done.stdout)["studies"]
     last_point = max(planned(tmp_path).studies[0].states_at)
     assert (trunk["trials"], trunk["budget_steps"]) == (1, last_point)
@@ -288,22 +289,17 @@ def test_what_is_trained_does_not_depend_on_order_or_interruptions(tmp_path: Pat
 @pytest.mark.dear
 def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
     sweep = {
-        "name": "sweep", "workloads": ["digits/mlp"], "recipes": ["sgd"], "batch_sizes": [8, 16],
+        "name": "sweep", "workloads": ["digits/mlp"], "recipes": ["sgd"], "batch_sizes": [8],
         "search": {"trials": 2}, "budget": {"examples": 12000}, "goals": ["val/error < 0.2"],
     }  # fmt: skip
-    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
-    done = orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run = orchestrator.sweep(sweep, out=tmp_path / "run", ray=False)
     trunk = {"run": str(tmp_path / "run"), "batch_size": 8}
     found = planned(tmp_path, trunk=trunk, points={"count": 2, "spacing": "loss"})
-    (row,) = (
-        row
-        for row in json.loads(orchestrate("frontier", tmp_path / "run", "--json").stdout)
-        if row["batch_size"] == 8
-    )
+    (row,) = run.frontier()
     first = trunk_of(found.sweep, found.studies)
-    assert (first.seed, first.params) == (row["seed"], row["params"])
-    assert all(step <= row["steps"] for step in first.study.states_at)
+    assert (first.seed, first.params) == (row.seed, row.params)
+    assert row.steps is not None
+    assert all(step <= row.steps for step in first.study.states_at)
     with refused("bad-input", trunk["run"], 9):
         planned(tmp_path, trunk={**trunk, "batch_size": 9})
 

@@ -1,7 +1,6 @@
 """A trial that is killed and resumed from its checkpoint gives the same bits as a trial that was
 never killed."""
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -12,10 +11,10 @@ from typing import Any
 import models
 import pytest
 import torch
-from conftest import make_trial, orchestrate, refused, run_trial
-from driving import driving
+from conftest import make_trial, refused, run_trial
 from stacking import train_stacked, variants
 from test_cooling import killed_at
+from test_growth import command
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
@@ -166,26 +165,17 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
     assert not (tmp_path / "harmed").exists()
 
 
-@pytest.mark.slow
-def test_the_command_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_the_command_writes_and_reads_its_checkpoint(tmp_path: Path) -> None:
     path = tmp_path / "trial.pt"
     arguments = (
-        "trial", "noisy_quadratic?d=2000", "--optimizer", "momentum", "--batch-size", 8,
-        "--steps", 2000, "--checkpoint", path, "--checkpoint-seconds", 0.1, "--json",
+        "trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "8", "--steps", "200",
+        "--set", "learning_rate=0.1", "--checkpoint", str(path), "--checkpoint-seconds", "0.01",
     )  # fmt: skip
-    with driving(tmp_path, *arguments) as driver:
-        driver.wait_until(path.exists)
-        driver.kill()
-    assert torch.load(path, weights_only=True)["training"]["step"] > 0
-    resumed = orchestrate(*arguments)
-    whole = orchestrate(*arguments[:-5], "--json")
-    assert resumed.returncode == whole.returncode == 0
-
-    def curve(result: Any) -> Any:
-        lines = json.loads(result.stdout)["measurements"]
-        return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
-
-    assert curve(resumed) == curve(whole)
+    command(*arguments)
+    assert torch.load(path, weights_only=True)["training"]["step"] == 200
+    path.write_bytes(b"not a checkpoint")
+    with refused("bad-input", path):
+        command(*arguments)
 
 
 def test_a_checkpoint_that_cannot_be_removed_costs_no_trial(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT, assert_refused, orchestrate, refused
+from test_growth import command
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
@@ -164,13 +165,13 @@ def test_a_shape_that_no_machine_holds_is_refused_before_anything_starts(
     """No head is looked for: there is none."""
     file = tmp_path / "cluster.yaml"
     file.write_text(CLUSTER)
-    for command, resources, words in (
+    for verb, resources, words in (
         ("plan", {"cpus_per_rank": 9}, ("9 CPUs and 1 GPU", "large, with 8 CPUs and 4 GPUs")),
         ("plan", {"gpus_per_device": 0, "cpus_per_rank": 9}, ("9 CPUs,", "large, with 8 CPUs")),
         ("sweep", {"examples_per_device": 8, "max_devices": 7}, ("max_devices: 7", "room for 6")),
     ):
-        done = orchestrate(command, sweep_file(resources=resources), "--cluster", file)
-        assert_refused(done, "bad-input", *words)
+        with refused("bad-input", *words):
+            command(verb, str(sweep_file(resources=resources)), "--cluster", str(file))
 
 
 @pytest.mark.dear

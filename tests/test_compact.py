@@ -79,12 +79,8 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "question",
     [
-        "frontier RUN --json",
         "frontier RUN --leaders",
         "frontier RUN --goal val/error<0.1 --trials 5 --json",
-        "frontier RUN --within examples=5000 --json",
-        "best RUN val/error --trials 5 --json",
-        "best RUN val/loss --json",
         "best RUN val/loss --maximise --json",
         "best RUN val/error --within steps=20 --within epochs=3 --json",
         "report RUN --json",

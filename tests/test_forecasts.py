@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
-from conftest import orchestrate, refused
+from conftest import refused
 from test_frontier import write_run
 from test_growth import command
+from typer.testing import CliRunner
 
 import orchestrator
 from orchestrator.analysis import (
@@ -22,6 +22,7 @@ from orchestrator.analysis import (
     together,
 )
 from orchestrator.analysis.forecasts import Forecast, NoiseCourse, along, foretold, mean_of
+from orchestrator.cli import app
 from orchestrator.noise.estimates import NoiseEstimate
 
 
@@ -135,8 +136,7 @@ TRIAL = ("forecast", "digits/mlp", "--optimizer", "sgd", "--batch-size", "32", "
 
 
 def test_the_command() -> None:
-    done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--json")
-    assert done.returncode == 0, done.stderr
+    done = command(*TRIAL, "learning_rate=0.3", "--steps", "64", "--json")
     assert "step 64: noise scale" in done.stderr
     found = json.loads(done.stdout)
     assert (
@@ -147,8 +147,8 @@ def test_the_command() -> None:
 
 
 def test_a_training_that_diverges_foretells_nothing() -> None:
-    done = orchestrate(*TRIAL, "learning_rate=1e9", "--steps", 64)
-    assert done.returncode == 1
+    done = CliRunner().invoke(app, [*TRIAL, "learning_rate=1e9", "--steps", "64"])
+    assert done.exit_code == 1
     assert "diverged" in done.stderr
 
 
@@ -170,17 +170,14 @@ SWEEP = {
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("foretold")
-    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-    done = orchestrate("sweep", "sweep.yaml", "--no-ray", "--out", "run", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return folder / "run"
+    return Path(orchestrator.sweep(SWEEP, out=folder / "run", ray=False).path)
 
 
 @pytest.mark.slow
 def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
     opened = orchestrator.open_run(run)
     assert "noise/variance" not in opened.measurements().to_arrow().column_names
-    report = json.loads(orchestrate("report", run, "--json").stdout)
+    report = json.loads(command("report", str(run), "--json").stdout)
     for answer in report:
         beside = answer["forecast"]
         assert [each["batch_size"] for each in beside["forecasts"]] == [8, 32, 128, 512]
@@ -191,9 +188,8 @@ def test_a_sweep_measures_it_in_repeats_alone(run: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_forecast_is_corrected_by_what_was_measured(run: Path, tmp_path: Path) -> None:
-    done = orchestrate(*TRIAL, "learning_rate=0.3", "--steps", 64, "--calibrate", run)
-    assert done.returncode == 0, done.stderr
+def test_a_forecast_is_corrected_by_what_was_measured(run: Path) -> None:
+    done = command(*TRIAL, "learning_rate=0.3", "--steps", "64", "--calibrate", str(run))
     assert "Corrected forecast: a fifth more examples at batch size" in done.stdout
 
 

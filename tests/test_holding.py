@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_trial, orchestrate, refused
+from conftest import ended, make_trial, refused
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
-from scipy.stats import ks_2samp
+from test_growth import command
 
-import orchestrator
-from orchestrator.records import STAYS, EvaluationGrid, Goal, Measurement, Status
+from orchestrator.records import EvaluationGrid, Goal, Measurement, Status
 from orchestrator.records.standing import Standing
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.results.counting import reached
@@ -94,6 +92,32 @@ def test_a_trial_that_stays_ends_once_its_goals_have_held(
     assert (standing.measurements[-1].step, standing.status) == (ends, status)
 
 
+def test_repeats_that_lose_the_goal_are_counted_and_so_is_when_it_held(tmp_path: Path) -> None:
+    """Of a search with one point, the first training counts as a repeat."""
+    own = make_trial(
+        goals=["val/error < 0.5"], budget_steps=200, grid=EvaluationGrid(spacing=0, min_gap=10),
+        repeats=3, repeats_stay=True,
+    )  # fmt: skip
+    run = RunFiles(tmp_path)
+    run.create({"name": "x"}, [own.study], {})
+    for repeat, curve in enumerate(
+        [
+            [1, 0, 0, 0],  # holds at once
+            [1, 0, 1, 0, 0, 0],  # comes back after more than 2.5 times as long
+            [1, 1, 1, 1, 0, 1, 0, 0, 0, 0, 0],
+            [1] * 21,
+        ]
+    ):
+        shown = {10 * number: float(value) for number, value in enumerate(curve)}
+        status: Status = "reached" if 0 in curve else "exhausted"
+        run.write(ended(replace(own, repeat=repeat), status, shown))
+    (row,) = frontier_of(run)
+    assert row.repeats is not None
+    assert (row.repeats.steps, row.repeats.lost) == ((10, 10, 40), 2)
+    assert row.repeats.held is not None
+    assert (row.repeats.held.steps, row.repeats.held.count) == ((10, 60), 4)
+
+
 SWEEP: dict[str, Any] = {
     "name": "holds", "workloads": ["digits/mlp"], "batch_sizes": [4, 64],
     "goals": ["val/error < 0.1", "val/error < 0.1 for 3 measurements"],
@@ -107,22 +131,15 @@ def answers(rows: list[FrontierRow]) -> list[object]:
 
 
 @pytest.mark.dear
-def test_neither_racing_nor_stacks_change_what_holds(tmp_path: Path, sweep_file: Any) -> None:
+def test_racing_does_not_change_what_holds(tmp_path: Path, sweep_file: Any) -> None:
     file = sweep_file(**SWEEP)
     found = {}
-    for name, changes in {
-        "stacked": [], "alone": ["resources.stack=1"], "whole": ["stop.dominated=false"],
-    }.items():  # fmt: skip
-        options = [part for change in changes for part in ("--set", change)]
-        done = orchestrate("sweep", file, "--no-ray", "--out", tmp_path / name, *options)
-        assert done.returncode == 0, done.stderr
+    for name, options in {"raced": [], "whole": ["--set", "stop.dominated=false"]}.items():
+        command("sweep", str(file), "--no-ray", "--out", str(tmp_path / name), *options)
         found[name] = frontier_of(RunFiles.open(tmp_path / name))
-    assert answers(found["stacked"]) == answers(found["whole"])
-    # Alone, sums are taken in another order: metrics may differ in their last digits.
-    alone = [replace(row, metrics={}) for row in found["alone"]]
-    assert answers(alone) == answers([replace(row, metrics={}) for row in found["stacked"]])
+    assert answers(found["raced"]) == answers(found["whole"])
     first, held = (
-        [row for row in found["stacked"] if Goal.parse(row.goal).holds is holds]
+        [row for row in found["raced"] if Goal.parse(row.goal).holds is holds]
         for holds in (False, True)
     )
     assert all(a.steps <= b.steps for a, b in zip(first, held, strict=True))
@@ -132,55 +149,3 @@ def test_neither_racing_nor_stacks_change_what_holds(tmp_path: Path, sweep_file:
         assert row.repeats.lost == sum(
             step not in row.repeats.held.steps for step in row.repeats.steps
         )
-
-
-H = 1 / np.arange(1, 11)
-PATHS, BUDGET = 10_000, 150
-
-
-def simulated(batch_size: int, learning_rate: float, goal: float) -> NDArray[np.float64]:
-    """The first passages of that many trainings of the noisy quadratic by the loss of their last
-    batch, and the first steps of three measurements in a row, by a simulation of its own."""
-    rng = np.random.default_rng(batch_size)
-    x = np.ones((PATHS, len(H)))
-    run = np.zeros(PATHS)
-    first, held = np.full((2, PATHS), math.inf)
-    for step in range(1, BUDGET + 1):
-        noise = rng.standard_normal(x.shape) / math.sqrt(batch_size)
-        passes = 0.5 * (x * x) @ H + (noise * x) @ np.sqrt(H) < goal
-        x -= learning_rate * (H * x + np.sqrt(H) * noise)
-        first = np.where(passes & np.isinf(first), step, first)
-        run = np.where(passes, run + 1, 0)
-        held = np.where((run >= 3) & np.isinf(held), step - 2, held)
-    return np.array([first, held])
-
-
-@pytest.mark.slow
-def test_what_is_lost_again_is_what_a_simulation_loses(tmp_path: Path) -> None:
-    goals = ["batch/loss < 0.2", "batch/loss < 0.2 for 3 measurements"]
-    for batch_size, learning_rate in ((1, 0.05), (4, 0.1), (16, 0.3), (64, 0.3)):
-        run = orchestrator.sweep(
-            {
-                "name": "truth", "workloads": ["noisy_quadratic?d=10"], "goals": goals,
-                "recipes": [{"name": "sgd", "optimizer": "sgd",
-                             "space": {"only": {"learning_rate": learning_rate}}}],
-                "batch_sizes": [batch_size], "search": {"trials": 1}, "repeats": 199,
-                "budget": {"steps": BUDGET}, "evaluate": {"spacing": 0, "min_examples": 1},
-            },
-            out=tmp_path / f"{batch_size}",
-            ray=False,
-        )  # fmt: skip
-        first, held = (row.repeats for row in frontier_of(RunFiles.open(run.path)))
-        true_first, true_held = simulated(batch_size, learning_rate, 0.2)
-        for found, truth in ((first, true_first), (held, true_held)):
-            steps = [*found.steps, *[math.inf] * (found.count - found.reached)]
-            cut = [np.minimum(each, BUDGET + 1) for each in (steps, truth)]
-            assert ks_2samp(*cut).pvalue > 0.001
-        stays = np.minimum(np.ceil(STAYS * true_first), BUDGET)
-        true_lost = np.isfinite(true_first) & ~(true_held == true_first)
-        share = true_lost.mean()
-        error = math.sqrt(share * (1 - share) / first.count)
-        assert abs(first.lost / first.count - share) < 3.3 * error + 1e-9
-        true_short = np.where(true_held + 2 <= stays, true_held, BUDGET + 1)
-        short = [*first.held.steps, *[BUDGET + 1] * (first.held.count - first.held.reached)]
-        assert ks_2samp(short, true_short).pvalue > 0.001
