@@ -68,8 +68,7 @@ ODD: list[Any] = [
 def test_odd_values_in_any_place() -> None:
     accepted = []
     with bounded(seconds=60):
-        # What a run of branches is kept with is no key of sweep files.
-        for *path, last in (each for each in places_in(VALID)):
+        for *path, last in places_in(VALID):
             for odd in ODD:
                 document = copy.deepcopy(VALID)
                 place = document
