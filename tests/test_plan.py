@@ -270,6 +270,7 @@ def test_quick_steps_are_timed_in_more_of_them() -> None:
         ({"steps": 2000}, [64, 128, 256, 512], False),
         ({"epochs": 11, "at_least_steps": 2000}, [1, 4, 8, 64, 1024], False),
         ({"examples": 16_000, "at_least_steps": 2000}, [8, 16, 64, 1024], True),
+        ({"epochs": 2, "at_least_steps": 500}, [4, 32, 256, 1024], False),
     ],
 )
 def test_a_budget_that_starves_small_batches_is_doubted(

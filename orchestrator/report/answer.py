@@ -13,7 +13,7 @@ from orchestrator.analysis.curve import Curves
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.holding import holding_in_words
 from orchestrator.analysis.points import ENOUGH_STEPS, CurvePoint, beside_minima, trained_points
-from orchestrator.analysis.scaling import Scaling
+from orchestrator.analysis.scaling import BENDS, Scaling
 from orchestrator.analysis.words import (
     bend_cells,
     cooled_sentences,
@@ -22,6 +22,7 @@ from orchestrator.analysis.words import (
     in_count,
     in_digits,
     in_time,
+    listed,
 )
 from orchestrator.records import ENOUGH_SIZES
 from orchestrator.report.content import Panel, grouped
@@ -81,7 +82,8 @@ def answer_of(panel: Panel, show: Show) -> str:
     advised = _advised(panel)
     look = " advised" * bool(advised)
     return (
-        f"{_table(panel, in_table)}{sentences(panel, told, MOST_ANSWERED)}{_left_out(panel)}"
+        f"{_table(panel, in_table)}{sentences(panel, told, MOST_ANSWERED)}{_without_bend(panel)}"
+        f"{_left_out(panel)}"
         f'<div class="first{look}"><div>{figure}</div>{advised}</div>'
         f"{lead(NO_ADVICE) if panel.costs and panel.advice is None else ''}{_notes(panel)}"
     )
@@ -125,6 +127,11 @@ def _dot(panel: Panel, scaling: Scaling) -> str:
     look = mark(panel.drawn.recipes.index(scaling.recipe))["marker"]
     hollow = " hollow" * look["symbol"].endswith("-open")
     return f' class="dot{hollow}" style="--curve: {look["color"]}"'
+
+
+def _without_bend(panel: Panel) -> str:
+    names = [one.recipe for one in panel.drawn.scalings if one.verdict == BENDS]
+    return lead(escape(f"{listed(names)}: {BENDS}.")) if names else ""
 
 
 def _left_out(panel: Panel) -> str:
@@ -206,7 +213,9 @@ def _coarse(panel: Panel) -> str:
     finer = max(1, round(min(one.examples for one in coarse) * MOST_APART / 2))
     keys = f"{{spacing: {MOST_APART / 2:g}, min_examples: {finer}}}"
     how = f"Measure more often, with evaluate: {keys}."
-    if panel.is_program:
+    if panel.is_imported:
+        how = "More measurements along a training would tell."
+    elif panel.is_program:
         how = f"Let it measure about every {finer:,} examples there."
     return (
         f"{len(coarse):,} of {len(every):,} points are known to no better than a tenth of their "

@@ -102,6 +102,8 @@ class Panel:
     """Which step times are not used, and why."""
     is_program: bool = False
     """Whether trials are trained by a program of the user."""
+    is_imported: bool = False
+    """Whether trials were trained elsewhere, by other rules than those of a sweep."""
     curves: Mapping[str, Sequence[Curve]] = field(default_factory=dict)
     """Recipe -> the goal's metric of the best trial of each batch size."""
     tried: Mapping[str, Tried] = field(default_factory=dict)

@@ -84,6 +84,7 @@ class Source:
                         for cost in rule_costs(self.run, mine)
                     ],
                     is_program=any(s.program and s.workload == workload for s in self.studies),
+                    is_imported=self.run.imported,
                 )
             )
         return found
@@ -203,4 +204,5 @@ def _joined(one: Panel, other: Panel) -> Panel:
         one, **parts,
         largeness=one.largeness or other.largeness,
         is_program=one.is_program or other.is_program,
+        is_imported=one.is_imported or other.is_imported,
     )  # fmt: skip

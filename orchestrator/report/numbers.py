@@ -36,7 +36,7 @@ from orchestrator.results import FrontierRow
 
 HEADS = (
     "Recipe", "+20 % examples at", "Useful until", "B_crit", "Exponent", "S_min", "Perfect until",
-    "Off the curve", "Points are", "Remarks",
+    "Off the curve", "Points are",
 )  # fmt: skip
 
 MOST_TOLD = 3
@@ -61,7 +61,8 @@ def numbers(panel: Panel, show: Show) -> str:
     text = sentences(panel, told) if len(told) > MOST_SENTENCES else ""
     if panel.scalings:
         cells = [*map(_scaling_cells, panel.scalings)]
-        text += table("Where each curve bends, in batch sizes.", HEADS, cells) + lead(HOW_TO_READ)
+        text += table("Where each curve bends, in batch sizes.", HEADS, cells)
+        text += bullets([*map(_remark, panel.scalings)]) + lead(HOW_TO_READ)
     of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
     return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
 
@@ -85,8 +86,6 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
     def said(found: Estimate | None, how: Callable[[Estimate], str] = in_words) -> str:
         return "" if found is None else how(found)
 
-    remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
-    left_out = [f"Left out: {point}." for point in scaling.left_out]
     return [
         *(bend_cells(scaling).values() if scaling.curves else (scaling.recipe, "", "", "")),
         said(scaling.exponent, exponent_in_words),
@@ -94,8 +93,13 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
         said(scaling.perfect_scaling_until),
         "" if off is None else f"{off:.2f}",
         "medians of repeats" if scaling.of_medians else "minima over trials",
-        " ".join([*remarks, *left_out]),
     ]
+
+
+def _remark(scaling: Scaling) -> str:
+    remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
+    left_out = [f"Left out: {point}." for point in scaling.left_out]
+    return f"{scaling.recipe}: {' '.join([*remarks, *left_out])}"
 
 
 def _table_of_further(scalings: Sequence[Scaling]) -> str:
@@ -210,12 +214,15 @@ def _best_of(sizes: Sequence[BestOf]) -> Drawing:
 HELD = "Recipe", "Batch size", "Lost again", "Steps to goal", "Steps to goal that holds", "Ratio"
 
 ON_HOLDING = (
-    f"Steps to goal are counted to the first measurement that passes it. Repeats of the best "
-    f"points train on until {HELD_FOR} measurements in a row pass the goal, or {STAYS:g} times as "
-    f"long. Lost again: so many of those that reached the goal failed it at one of the next "
-    f"measurements. The noise of a small batch touches a goal early, so first passage flatters "
-    f"small batches. These points were searched for the first passage: a search for a goal that "
-    f'holds may find others (goals: ["... for {HELD_FOR} measurements"]).'
+    "Steps to goal are counted to the first measurement that passes it. Lost again: so many of "
+    "those that reached the goal failed it at one of the next measurements. The noise of a small "
+    "batch touches a goal early, so first passage flatters small batches."
+)
+
+ON_OUR_REPEATS = (
+    f" Repeats of the best points train on until {HELD_FOR} measurements in a row pass the goal, "
+    f"or {STAYS:g} times as long. These points were searched for the first passage: a search for a "
+    f'goal that holds may find others (goals: ["... for {HELD_FOR} measurements"]).'
 )
 
 
@@ -247,7 +254,7 @@ def holding(panel: Panel, show: Show) -> str:
     ]
     return (
         bullets([holding_in_words(one) for one in known])
-        + lead(ON_HOLDING)
+        + lead(ON_HOLDING + ON_OUR_REPEATS * (not panel.is_imported))
         + figure
         + table("What the repeats show, at each batch size, in the median.", HELD, sizes)
     )

@@ -45,6 +45,15 @@ def best_within_budgets(
     return found
 
 
+STOPPED = (
+    "their trials were stopped as soon as they had reached their goals or could no longer win, so "
+    "their best values are not known. A sweep with <code>stop: {at_goal: false}</code> measures "
+    "them."
+)
+
+ENDED_ELSEWHERE = "not all of their trainings went to the end, so the best values are not known."
+
+
 def best_values_within(panel: Panel, show: Show) -> str:
     """Shows the best values within budgets. It refuses if trials were stopped at their goals,
     because that would favour trials that trained on."""
@@ -64,9 +73,7 @@ def best_values_within(panel: Panel, show: Show) -> str:
     if refused:
         shown += lead(
             f"The best {escape(metric)} within budgets is not shown for "
-            f"{escape(', '.join(refused))}: their trials were stopped as soon as they had reached "
-            f"their goals or could no longer win, so their best values are not known. A sweep with "
-            f"<code>stop: {{at_goal: false}}</code> measures them."
+            f"{escape(', '.join(refused))}: {ENDED_ELSEWHERE if panel.is_imported else STOPPED}"
         )
     return shown
 

@@ -18,7 +18,7 @@ MOST_ROWS = 2000
 
 LOOKS = {
     **dict.fromkeys(("Recipe", "Fastest", "Balanced", "Cheapest", "Points are"), "text"),
-    **dict.fromkeys(("Remarks", "Trials"), "text told"),
+    "Trials": "text told",
     "Notes": "text wrap",
 }
 """Columns that hold text, and how they look; all others hold numbers."""
