@@ -3,6 +3,7 @@ with the published definition, written a second way in pandas."""
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -285,7 +286,12 @@ def test_status_tells_the_steps_to_the_goal(at_goal: bool, tmp_path: Path) -> No
     for index, end in enumerate((40, 30)):
         shown = {0: 0.9, 10: 0.25, end: 0.1, **({} if at_goal else {50: 0.1})}
         run.write(ended(replace(own, index=index), "reached", shown))
-    assert asked("status", tmp_path)["studies"][0]["best_steps"] == 30
+    run.write(ended(replace(own, repeat=1), "reached", {40: 0.1}))
+    with run.locked():
+        told = asked("status", tmp_path)
+    (study,) = told["studies"]
+    assert (study["best_steps"], study["finished"], study["repeats"]) == (30, 2, 1)
+    assert told["by"] == f"Process {os.getpid()}"
 
 
 def test_options_of_mixed_kinds_become_text(tmp_path: Path) -> None:

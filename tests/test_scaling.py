@@ -163,7 +163,7 @@ def test_what_the_largest_batch_size_cuts_off_is_no_end_of_an_interval() -> None
     assert re.search(r"batch size \d+ (\(\d+ )?or more\)? takes a fifth more", headline(found))
     assert "or more" in fifth_in_words(found)
     perfect = answer([(size, 2**20 / size) for size in SIZES[:6]])
-    assert fifth_in_words(perfect) == "32 or more"
+    assert fifth_in_words(perfect) == "over 32"
     late = replace(found, critical_by_examples_is="at most")
     assert "do not tell which batch size takes a fifth more" in headline(late)
     assert fifth_in_words(late) == "not bounded"

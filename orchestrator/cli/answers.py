@@ -256,12 +256,13 @@ def status_table(studies: Sequence[dict[str, Any]]) -> Table:
             "Recipe": study["recipe"],
             "Batch size": f"{study['batch_size']:,}",
             "Trials": f"{study['finished']} / {study['planned']}",
+            "Repeats": f"{study['repeats']:,}" if study["repeats"] else "",
             "Best steps": "" if study["best_steps"] is None else f"{study['best_steps']:,}",
             "By status": ", ".join(f"{count} {name}" for name, count in study["trials"].items()),
         }
         for study in studies
     ]
-    return table_of(cells, numbers=("Batch size", "Trials", "Best steps"))
+    return table_of(cells, numbers=("Batch size", "Trials", "Repeats", "Best steps"))
 
 
 def in_format(rows: Sequence[Mapping[str, str]], format_: Format) -> str:

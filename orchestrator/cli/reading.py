@@ -21,7 +21,7 @@ from orchestrator.cli.options import (
     print_json,
     refuse_both,
 )
-from orchestrator.cli.terminal import answer, table_of
+from orchestrator.cli.terminal import answer, say, table_of
 from orchestrator.records import BadInput, escaped, unknown
 
 if TYPE_CHECKING:
@@ -54,13 +54,29 @@ def status(
         raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
     run = RunFiles.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
+    trained_by = _trained_by(run)
     if as_json:
-        total = {name: sum(study[name] for study in studies) for name in ("planned", "finished")}
-        print_json({"run": str(run.place), **total, "studies": studies})
+        counts = "planned", "finished", "repeats"
+        total = {name: sum(study[name] for study in studies) for name in counts}
+        print_json({"run": str(run.place), "by": trained_by, **total, "studies": studies})
     else:
         from orchestrator.cli.answers import print_table, status_table
 
         print_table(status_table(studies))
+        say(f"{trained_by} trains it." if trained_by else "Nothing is running.")
+
+
+def _trained_by(run: RunFiles) -> str | None:
+    """Who writes to a run, as far as it can be known."""
+    from orchestrator.results import Elsewhere
+
+    try:
+        process = run.writer()
+    except Elsewhere:
+        return "A process of another machine"
+    except BadInput:
+        return "A process of another user"
+    return None if process is None else f"Process {process}"
 
 
 def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
@@ -73,6 +89,7 @@ def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
         "planned": study.trials,
         "finished": len(statuses),
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
+        "repeats": len(run.repeats.trials(study.key, {"status"})),
         "best_steps": steps_to_all(run, study, trials),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -249,7 +250,14 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
             except (OSError, ValueError, pa.ArrowException) as error:
                 flaws.append(reason_of(error))
             problems += [Problem.at(path, folder, each) for each in flaws]
-    return found
+    # The names of W&B's folders end in chance, and the first run of a point counts as its trial.
+    return dict(sorted(found.items(), key=lambda of_run: _first_time(of_run[1][1])))
+
+
+def _first_time(rows: list[Row]) -> float:
+    """When a run was first measured, if it says so."""
+    times = [time for row in rows if isinstance(time := row.get("_timestamp"), int | float)]
+    return min((time for time in times if math.isfinite(time)), default=0.0)
 
 
 def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[str]], None] | None:
