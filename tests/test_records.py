@@ -129,7 +129,9 @@ def test_goals_are_strict_and_compared_in_float64() -> None:
     assert Goal.parse("val/average_precision > 0.31").passed(0.32)
     assert not goal.passed(-math.inf)
     assert not Goal.parse("val/average_precision > 0.31").passed(math.inf)
-    assert Goal.parse(str(goal)) == goal
+    for each in (goal, Goal.parse(" Valid Loss (mean) <0.5 for 3 measurements")):
+        assert Goal.parse(str(each)) == each
+    assert each.metric == "Valid Loss (mean)"
 
 
 @pytest.mark.parametrize("text", ["val/error", "/error < 0.1", "val/error < x", "val/e < nan", ""])

@@ -11,7 +11,7 @@ from typing import Literal
 from orchestrator.records.errors import wrong_value
 
 _GOAL = re.compile(
-    r"^\s*([\w.-]+(?:/[\w.@-]+)*)\s*([<>])\s*(\S+)"
+    r"^\s*([^\s<>:/](?:[^<>:\x00-\x1f\x7f]*[^\s<>:])?)\s*([<>])\s*(\S+)"  # some names have spaces
     r"(?:\s+for\s+([1-9]\d{0,14})\s+(measurement|example)s?)?\s*$"
 )
 
