@@ -76,7 +76,7 @@ def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> No
 def spare_compiler() -> None:
     """Keeps optimizers from loading the compiler. Call this before the first optimizer is made. If
     torch changes the mark by which functions are excluded from compilation, this does nothing, and
-    `tests/test_training.py` fails."""
+    `tests/test_small_sweeps.py` fails."""
     for name in ("add_param_group", "zero_grad", "state_dict", "load_state_dict"):
         _without_compiler(getattr(Optimizer, name))
 
