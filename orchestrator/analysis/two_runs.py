@@ -283,7 +283,8 @@ def _refuse_other_sweeps(a: RunFiles, b: RunFiles, rows: Sequence[Sequence[Front
             break
     raise BadInput(
         f"Runs are compared study by study, but {a.place} (A) and {b.place} (B) share {said}. Give "
-        f"two runs of one sweep file. If only their goals differ, ask for one with --goal.",
+        f"two runs of one sweep file. If only their goals differ, ask for one with --goal; an "
+        f"import without a column for the workload takes the name of its file or folder.",
         code="incomparable",
     )
 
