@@ -287,7 +287,7 @@ def test_the_command_says_laws_and_places(scaled: RunFiles) -> None:
     with refused("wrong-value", "data=-1"):
         called("scale", scaled.place, "--at", "data=-1")
     with refused("unknown-name", "size", "data"):
-        called("scale", scaled.place, "--at", "size=1")
+        called("scale", scaled.place, "--at", "data=4096", "--at", "size=1")
     page = Path(open_run(scaled.place).report()).read_text()
     assert 'id="best-batch"' in page
     assert 'id="scales"' in page

@@ -11,7 +11,7 @@ import typer
 from orchestrator.cli.options import GoalOption, JsonOption, MaximiseOption, print_json
 from orchestrator.cli.report import names_of
 from orchestrator.cli.terminal import answer, table_of
-from orchestrator.records import unknown, wrong_value
+from orchestrator.records import refuse_unknown, unknown, wrong_value
 
 
 def scale(
@@ -58,9 +58,11 @@ def scale(
         maximise=maximise,
     )
     laws = [(law, law.at(scales) if {*law.exponents} <= {*scales} else None) for law in found.laws]
-    if scales and laws and not any(there for _, there in laws):
+    if scales and laws:
         names = {name for law in found.laws for name in law.exponents}
-        raise unknown("place on the scales of the laws", ", ".join(scales), names)
+        refuse_unknown("scale of the laws", scales, names)
+        if not any(there for _, there in laws):
+            raise unknown("place on the scales of the laws", ", ".join(scales), names)
     if as_json:
         laws_as_json = [{**law.to_json(), "at": there and asdict(there)} for law, there in laws]
         bests = [asdict(best) for best in found.bests]
