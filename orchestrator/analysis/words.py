@@ -100,7 +100,7 @@ def remarks_of(scaling: Scaling) -> list[str]:
     if scaling.perfect_scaling_from is not None:
         said.append(STARVES.format(scaling.perfect_scaling_from))
     if scaling.verdict == BENDS:
-        said.append(f"{BENDS[0].upper()}{BENDS[1:]}.")
+        said.append(f"{capital(BENDS)}.")
     if scaling.exponent is not None:
         refused = scaling.critical_batch_size is None
         law = "so it has no B_crit" if refused else "1 is the law S_min (1 + B_crit / B)"
@@ -334,6 +334,11 @@ def listed(names: Sequence[str], most: int | None = None) -> str:
         names = [*names[:most], f"{len(names) - most} more"]
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def capital(text: str) -> str:
+    """The text with a capital at its beginning, and the rest as it is."""
+    return text[:1].upper() + text[1:]
 
 
 def in_digits(value: float) -> str:

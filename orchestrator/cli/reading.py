@@ -54,29 +54,28 @@ def status(
         raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
     run = RunFiles.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
-    trained_by = _trained_by(run)
+    running, who = _running(run)
     if as_json:
         counts = "planned", "finished", "repeats"
         total = {name: sum(study[name] for study in studies) for name in counts}
-        print_json({"run": str(run.place), "by": trained_by, **total, "studies": studies})
+        print_json({"run": str(run.place), "running": running, **total, "studies": studies})
     else:
         from orchestrator.cli.answers import print_table, status_table
 
         print_table(status_table(studies))
-        say(f"{trained_by} trains it." if trained_by else "Nothing is running.")
+        say(who)
 
 
-def _trained_by(run: RunFiles) -> str | None:
-    """Who writes to a run, as far as it can be known."""
-    from orchestrator.results import Elsewhere
-
+def _running(run: RunFiles) -> tuple[bool, str]:
+    """Whether a process trains a run, and which, as far as it can be known."""
     try:
         process = run.writer()
-    except Elsewhere:
-        return "A process of another machine"
-    except BadInput:
-        return "A process of another user"
-    return None if process is None else f"Process {process}"
+    except BadInput as error:
+        return error.code == "not-yours", str(error)
+    return (
+        process is not None,
+        f"Process {process} trains it." if process else "Nothing is running.",
+    )
 
 
 def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def starving(studies: Iterable[Study]) -> list[str]:
     for (workload, recipe), of_recipe in recipes.items():
         ordered = sorted(of_recipe, key=lambda study: study.batch_size)
         # Budgets are rounded to whole batches, so a difference of one batch counts as equal. If the
-        # smallest batch size gets more steps than the next one, it is not steps that bound it.
+        # smallest batch size gets more steps than the largest, it is not steps that bound it.
         rises = ordered[0].budget_steps <= ordered[-1].budget_steps and all(
             _examples(larger) > _examples(smaller) + larger.batch_size
             for smaller, larger in pairwise(ordered)

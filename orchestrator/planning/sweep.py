@@ -472,6 +472,7 @@ class Sweep(Part):
     def _accept_short_forms(cls, document: dict[str, Any]) -> dict[str, Any]:
         document = dict(document)
         if isinstance(repeats := document.get("repeats"), dict):
+            # Within a mapping, so that a mistake is told with its whole place, as `repeats.of`.
             parts = TypeAdapter(dict[str, Repeats]).validate_python({"repeats": repeats})
             long, evaluate = parts["repeats"], document.get("evaluate") or {}
             document["repeats"] = long.count

@@ -75,8 +75,9 @@ NO_ADVICE = (
 def answer_of(panel: Panel, show: Show) -> str:
     """A workload and goal's first screen: sentences, the main figure, advice and remarks."""
     answers = panel.drawn.scalings
-    told = [one for one in answers if len(answers) <= MOST_SENTENCES or one.curves is None]
-    in_table = [one for one in answers if one not in told]
+    many = len(answers) > MOST_SENTENCES
+    in_table = [one for one in answers if many and one.curves is not None]
+    told = [one for one in answers if not many or one.curves is None]
     lines = len(answers) + len(panel.growing)
     figure = _steps(panel, min(lines, MOST_ANSWERED), show) if panel.drawn.rows else ""
     advised = _advised(panel)

@@ -18,6 +18,7 @@ from orchestrator.analysis.scaling import (
 from orchestrator.analysis.tuned import tables_of_rules
 from orchestrator.analysis.words import (
     bend_cells,
+    capital,
     compared_in_words,
     ends_of,
     errors_in_words,
@@ -97,7 +98,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
 
 
 def _remark(scaling: Scaling) -> str:
-    remarks = remarks_of(scaling) or [f"{scaling.verdict[0].upper()}{scaling.verdict[1:]}."]
+    remarks = remarks_of(scaling) or [f"{capital(scaling.verdict)}."]
     left_out = [f"Left out: {point}." for point in scaling.left_out]
     return f"{scaling.recipe}: {' '.join([*remarks, *left_out])}"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.best_batch import HEADS, rows_of
+from orchestrator.analysis.words import capital
 from orchestrator.records import ENOUGH_SIZES, BadInput
 from orchestrator.report.content import grouped
 from orchestrator.report.sections import Show, bullets, fold, table
@@ -80,14 +81,10 @@ def laws_fold(laws: Sequence[Law], show: Show, opened: bool) -> str:
     inside = ""
     for law in laws:
         first, *more = law_in_words(law)
-        title = f"{_capital(law.quantity)} of {law.recipe} over {' and '.join(law.exponents)}"
+        title = f"{capital(law.quantity)} of {law.recipe} over {' and '.join(law.exponents)}"
         inside += show(_points(law), title, f"It goes {first}.", "") + bullets(more)
     said = f"{len(laws)} laws; {sum(bool(law.bent) for law in laws)} with an exponent that changes"
     return fold("scales", "Data and model size", said, inside, opened) if laws else ""
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _points(law: Law) -> Drawing:
@@ -105,7 +102,7 @@ def _points(law: Law) -> Drawing:
         xs += [*(point.at[x] for point in points), None]
         ys += [*(law.at(point.at).value.value for point in points), None]
     figure.add(guide(xs, ys, "the law", "dot"))
-    figure.styled(safe(_capital(x)), safe(_capital(law.quantity)))
+    figure.styled(safe(capital(x)), safe(capital(law.quantity)))
     figure.log10("x", (point.at[x] for point in law.points))
     figure.log10("y", (end for p in law.points for end in p.value.ends))
     return figure
