@@ -237,6 +237,25 @@ def test_what_is_left_is_counted_down_while_long_trials_train(
         assert told == pytest.approx([900 - 100 * index, max(850 - 100 * index, 90 - 10 * index)])
 
 
+def test_trials_that_still_run_count_as_work_in_the_estimate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two stacks of ten: in the first 100 seconds, one trial of each has ended."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    trial = make_trial(goals=("val/error < 0.5",), budget_steps=100)
+    progress = Progress([replace(trial.study, trials=20)])
+    progress.slots = 2
+    for index in range(20):
+        progress.start(replace(trial, index=index))
+    clock[0] = 100
+    for index in range(2):
+        outcome = Outcome(status="reached", steps=100, seconds=10, width=10)
+        progress.stop(replace(trial, index=index), outcome)
+    progress.follow(trial.study.key, Course(planned=20, settled=2))
+    assert progress.seconds_left() == pytest.approx(18 * 10 / 2)
+
+
 def test_what_to_do_next_is_said_once() -> None:
     row = replace(ROW, batch_size=1024)
     narrow = replace(row, warnings=("learning_rate 1 is near the upper end, 1, of its range",))

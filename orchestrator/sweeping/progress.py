@@ -78,6 +78,8 @@ class Progress:
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
         self._first_start = self._last_stop = math.inf
+        self._ended_seconds = 0.0
+        """Seconds from start to stop, of all trials that have stopped."""
         self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
 
     def note(self, kind: str, text: str) -> bool:
@@ -119,6 +121,7 @@ class Progress:
             return
         study.running -= 1
         self._last_stop = time.monotonic()
+        self._ended_seconds += self._last_stop - began
         if outcome is not None:
             alone, steps = outcome.width == 1, outcome.steps - outcome.resumed_steps
             study.add(trial, steps)
@@ -173,9 +176,12 @@ class Progress:
                 # If it took more than others did, its last trials are still to be trained.
                 left_steps = max(steps * trials - each.steps, steps * left / 4)
                 work += left_steps * pace_of(each.study)
-        # Busy seconds of trials per second of time, pauses between trials included.
+        # Busy seconds of trials per second of time, pauses between trials included. Trials that
+        # run were as busy so far as those that have stopped.
         passed = max(self._last_stop - self._first_start, 1e-9)
         busy = sum(each.busy_seconds for each in studies)
+        run = sum(max(self._last_stop - began, 0) for began in self._started.values())
+        busy *= 1 + run / max(self._ended_seconds, 1e-9)
         seconds = work / max(min(busy / passed, self.slots), 1e-9)
         return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
 
