@@ -87,6 +87,11 @@ def test_odd_values_in_any_place() -> None:
             assert write_yaml(again.resolved()) == kept
 
 
+def test_text_comes_back_as_it_was() -> None:
+    texts = ["a\x85b", "\u2028", "a\u2029 ", "a\rb\n", "größe", "1e5", "null", " - x: 'y'"]
+    assert parse_mapping(write_yaml({"kept": texts}), "a run") == {"kept": texts}
+
+
 def repeated(levels: int) -> str:
     """Returns lists that contain each other by aliases, nine times at each level."""
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]

@@ -530,6 +530,27 @@ def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
         imported(tmp_path / "runs", tmp_path / "other")
 
 
+def test_semicolons_and_tabs_may_stand_between_columns(tmp_path: Path) -> None:
+    for between, point in (("\t", "."), (";", "."), (";", ",")):
+        rows = [f"{row['step']}{between}8{between}{10 / row['step']}" for row in curve(150)]
+        text = "\n".join(rows).replace(".", point)
+        (tmp_path / "a.csv").write_text(f"step{between}batch_size{between}val_loss\n{text}")
+        run = imported(tmp_path / "a.csv", tmp_path / f"{between}{point}")
+        assert [row.steps for row in ask(run, "val_loss < 0.1")] == [110]
+
+
+def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:
+    rows = [row for seed in range(3) for row in curve(150, batch_size=8, lr=0.1, seed=seed)]
+    source = write(tmp_path / "a.csv", rows)
+    first = imported(source, tmp_path / "run")
+    assert first.repeats.trials(first.studies()[0].key).num_rows == 2
+    for last in ("studies.json", "sweep.yaml"):
+        (tmp_path / "run" / last).unlink()
+    second = imported(source, tmp_path / "run", params=["lr", "seed"], seed=[])
+    (study,) = second.studies()
+    assert (study.trials, second.repeats.trials(study.key).num_rows) == (3, 0)
+
+
 def test_an_export_keeps_metrics_without_a_slash(tmp_path: Path) -> None:
     run = imported(write(tmp_path / "a.csv", curve(150, batch_size=8, lr=0.1)), tmp_path / "run")
     called("export", run.place, tmp_path / "out")

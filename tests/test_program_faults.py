@@ -57,6 +57,8 @@ FOR_EVER = "while True: time.sleep(100)\n"
 
 REACHES = "tell(1, loss=0.1)\n"
 
+PRINTS = "print('step 1 loss 5', flush=True)\n"
+
 PRINTED = Heard(source="stdout", pattern=r"step (?P<step>\d+) loss (?P<loss>\S+)")
 
 
@@ -350,6 +352,15 @@ def test_a_full_disk_for_the_output_ends_nothing(tmp_path: Path) -> None:
     full = Devices(starts=(partial(kept, log="/dev/full"),))
     finished = train(tmp_path, trial_of(program("print('x' * 10**6)\n" + REACHES)), devices=full)
     assert finished.outcome.status == "reached"
+
+
+def test_reports_that_can_not_be_kept_are_named(tmp_path: Path) -> None:
+    lost = Devices(starts=(partial(kept, reports=str(tmp_path / "no/reports")),))
+    with pytest.raises(ProgramFailed, match=r"No such file or directory: .*no/reports"):
+        train(tmp_path, trial_of(program(FOR_EVER, heard=PRINTED)), devices=lost)
+    full = Devices(starts=(partial(kept, reports="/dev/full"),))
+    with pytest.raises(ProgramFailed, match="No space left"):
+        train(tmp_path, trial_of(program(PRINTS + FOR_EVER, heard=PRINTED)), devices=full)
 
 
 def test_secrets_of_a_sweep_are_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

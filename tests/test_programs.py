@@ -21,6 +21,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.programs.commands import arguments_of, search_path, values_of
 from orchestrator.programs.hearing import Hearing, ProgramFailed
+from orchestrator.programs.reporting import report
 from orchestrator.records import EvaluationGrid, FinishedTrial, Outcome, Study, Trial
 from orchestrator.results import RunFiles, frontier_of
 
@@ -214,6 +215,15 @@ def test_reports(folder: Path) -> None:
             heard(study, *reports)
     with pytest.raises(ProgramFailed, match="line of JSON"):
         Hearing(study).line(b"\xff\x00{")
+
+
+def test_a_metric_may_be_called_step_or_time(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORCHESTRATE_REPORTS", "reports")
+    monkeypatch.setenv("ORCHESTRATE_STOP", "stop")
+    assert report(5, {"time": 0.5, "step": 7, "loss": 1})
+    told = json.loads(Path("reports").read_text())
+    expected = {"program/time": 0.5, "program/step": 7, "loss": 1}
+    assert heard(studies_of({"metrics": None})[0], told) == [(5, expected)]
 
 
 def test_no_name_of_a_metric_damages_the_run(folder: Path) -> None:

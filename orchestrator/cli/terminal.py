@@ -185,11 +185,12 @@ def repeating(act: Callable[[threading.Event], None], every_seconds: float) -> I
 
 def _line(progress: Progress) -> str:
     finished = sum(study.left == 0 for study in progress.studies.values())
+    left = progress.seconds_left()
     return (
         f"{progress.done} of {progress.planned} trials, "
         f"{finished} of {len(progress.studies)} studies, {progress.running} running, "
-        f"{_duration(time.monotonic() - progress.began)} so far, "
-        f"about {_duration(progress.seconds_left())} left"
+        f"{_duration(time.monotonic() - progress.began)} so far"
+        f"{'' if math.isnan(left) else f', about {_duration(left)} left'}"
     )
 
 
@@ -230,8 +231,6 @@ def _cells(study: StudyProgress) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    if math.isnan(seconds):
-        return "?"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

@@ -183,4 +183,9 @@ def children() -> list[int]:
 if __name__ == "__main__":
     # Unbuffered, as nothing may be read beyond the first line.
     with open(0, "rb", buffering=0, closefd=False) as told:
-        print(json.dumps(keep(json.loads(told.readline()))), flush=True)
+        try:
+            answer = keep(json.loads(told.readline()))
+        except OSError as error:  # of a file of ours, such as that of the reports
+            end_all()
+            answer = {"code": 127, "last": [str(error)]}
+    print(json.dumps(answer), flush=True)

@@ -40,7 +40,9 @@ def report(step: int, metrics: Mapping[str, Any], *, alone: bool = False) -> boo
 def _write(file: str, step: int, metrics: Mapping[str, Any]) -> None:
     try:
         numbers = {
-            str(name): float(value.item() if hasattr(value, "item") else value)
+            f"program/{name}" if name in ("step", "time") else str(name): float(
+                value.item() if hasattr(value, "item") else value
+            )
             for name, value in metrics.items()
         }
         line = json.dumps({**numbers, "step": int(step), "time": time.time()})

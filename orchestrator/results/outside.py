@@ -89,6 +89,7 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
     check(meaning, rows.table.column_names)
     refuse_run(run)
     with run.locked():
+        run.repeats.place.remove_folder()  # of an import that was killed, by another mapping
         runs = _Runs(rows, meaning)
         points = runs.points()
         spaces = _spaces(points)

@@ -96,14 +96,22 @@ def read_source(source: str) -> Rows:
 
 
 def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+        names, first = (file.readline(MOST_COLUMNS**2).decode(errors="replace") for _ in "12")
+    between = max(",;\t", key=names.count)
+    # Where commas are decimal points, semicolons stand between numbers.
+    comma = between == ";" and re.search(r"\d,\d", first)
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
-        null_values=["", "NA", "N/A", "null", "None"],
+        null_values=["", "NA", "N/A", "null", "None"], decimal_point="," if comma else ".",
     )  # fmt: skip
     try:
-        file = io.BytesIO(source) if isinstance(source, bytes) else source
-        return pa_csv.read_csv(file, convert_options=options)
+        return pa_csv.read_csv(
+            io.BytesIO(source) if isinstance(source, bytes) else source,
+            parse_options=pa_csv.ParseOptions(delimiter=between),
+            convert_options=options,
+        )
     except pa.ArrowInvalid:
         content = source if isinstance(source, bytes) else source.read_bytes()
     lost = list[int]()
@@ -114,7 +122,7 @@ def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
 
     # Arrow can't tell of rows that are no UTF-8 without a traceback.
     file = io.BytesIO(content.decode(errors="replace").encode())
-    parse = pa_csv.ParseOptions(invalid_row_handler=skip)
+    parse = pa_csv.ParseOptions(delimiter=between, invalid_row_handler=skip)
     table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     if lost:
         flaws.append(f"rows with other columns than the first: {len(lost):,}")
