@@ -85,17 +85,35 @@ def validated_as(kind: type[FileModel], document: Mapping[str, Any], where: str)
     try:
         return kind.model_validate(document)
     except ValidationError as error:
-        mistakes = error.errors(include_url=False)
-        errors = [_explain(kind, where, dict(mistake)) for mistake in mistakes[:MISTAKES_TOLD]]
+        mistakes = _by_place(document, error)
+        errors = [_explain(kind, where, mistake) for mistake in mistakes[:MISTAKES_TOLD]]
         lines = [*map(str, errors)]
         if (more := len(mistakes) - MISTAKES_TOLD) > 0:
             lines.append(f"{where}: {more:,} more mistakes.")
         raise BadInput("\n".join(lines), code=errors[0].code) from None
 
 
+def _by_place(document: Mapping[str, Any], error: ValidationError) -> list[dict[str, Any]]:
+    """The mistakes, each at its place in the document, where all that was accepted is one."""
+    found: dict[Any, dict[str, Any]] = {}
+    for mistake in map(dict[str, Any], error.errors(include_url=False)):
+        at: Any = document
+        place = []
+        for piece in mistake["loc"]:
+            inside = piece in at if isinstance(at, dict) else isinstance(piece, int)
+            if inside or (piece == mistake["loc"][-1] and mistake["type"] == "missing"):
+                place.append(piece)
+                at = at[piece] if inside else None
+        whole = {**mistake, "loc": place}
+        if (before := found.setdefault((*place, str(mistake["input"])), whole)) is not whole:
+            also = mistake["msg"].removeprefix("Input should be ").partition(", ")[0]
+            before["msg"] = f"{before['msg'].partition(', ')[0]}, or {also}"
+    return [*found.values()]
+
+
 def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> BadInput:
     """One error of pydantic in a line: the file, the key, the value, and what is accepted."""
-    location = [part for part in error["loc"] if part not in ("list", "ladder")]
+    location = error["loc"]
     key = ".".join(cut(str(part)) for part in location) or "the file"
     if error["type"] == "extra_forbidden":
         known = _keys_at(kind, location[:-1])
