@@ -120,7 +120,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "wrong-name": [({"name": ".."}, "name", "'..'"), (named("a\x1b[31m"), "recipes.0.name")],
     "wrong-value": [
-        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1: ", "integer, or", "string", 1.5),
+        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "string", 1.5),
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         ({"search": {"trials": 0}}, "search.trials", 1, 0),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
