@@ -95,7 +95,10 @@ def answer_cells(found: Sequence[Scaling], rows: Sequence[FrontierRow]) -> list[
             "Workload": one.workload,
             "Goal": one.goal,
             **bend_cells(one),
-            "if it must hold": fifth_in_words(held[one.names]) if one.names in held else "",
+            # Where the goal passed first gives no answer, one reason is enough.
+            "if it must hold": fifth_in_words(held[one.names])
+            if one.names in held and one.fifth_more is not None
+            else "",
         }
         for one in found
     ]
