@@ -162,10 +162,10 @@ class Progress:
         studies = self.studies.values()
         if not (timed := [each for each in studies if each.busy_seconds and each.timed_steps]):
             return math.nan
-        pace_of = _fitted(timed, [each.busy_seconds / each.timed_steps for each in timed])
+        pace_of = _fitted(timed, [each.busy_seconds / each.timed_steps for each in timed], 0.5)
         begun = [each for each in studies if each.steps]
         known = [each for each in begun if not each.left] or begun
-        steps_of = _fitted(known, [each.steps / len(each.trained) for each in known])
+        steps_of = _fitted(known, [each.steps / len(each.trained) for each in known], -0.5)
         repeated, work = _repeated(known), 0.0
         for each in studies:
             trials = each.planned
@@ -197,16 +197,19 @@ def _repeated(known: Sequence[StudyProgress]) -> float:
     return sum(each.planned - each.study.trials for each in finished) / most if most else 1.0
 
 
-def _fitted(known: Sequence[StudyProgress], values: Sequence[float]) -> Callable[[Study], float]:
-    """Returns what a study has, given the values of those that are known. Its workload, recipe and
-    batch size each multiply it by a factor, which is fitted by ridge regression and is 1 where
-    nothing is known."""
+def _fitted(
+    known: Sequence[StudyProgress], values: Sequence[float], power: float
+) -> Callable[[Study], float]:
+    """Returns what a study has, given the values of those that are known. It grows as the batch
+    size to this power, and workload, recipe, batch size and each doubling of it multiply it by a
+    factor, which is fitted by ridge regression and is 1 where nothing is known."""
     import numpy as np
 
     def parts(study: Study) -> list[tuple[str, object]]:
         return [("workload", study.workload), ("recipe", study.recipe), ("size", study.batch_size)]
 
-    column: dict[tuple[str, object], int] = {}
+    sizes = np.log2([each.study.batch_size for each in known])
+    column: dict[tuple[str, object], int] = {("doublings", None): 0}
     for each in known:
         for part in parts(each.study):
             column.setdefault(part, len(column))
@@ -214,13 +217,14 @@ def _fitted(known: Sequence[StudyProgress], values: Sequence[float]) -> Callable
     def row(study: Study) -> NDArray[np.float64]:
         there = np.zeros(len(column))
         there[[column[part] for part in parts(study) if part in column]] = 1
+        there[0] = math.log2(study.batch_size) - sizes.mean()
         return there
 
     rows = np.array([row(each.study) for each in known])
-    logs = np.log(values)
+    logs = np.log(values / 2 ** (power * sizes))
     level = logs.mean()
     inverse = np.linalg.inv(rows.T @ rows + np.eye(len(column)))
     factors = inverse @ rows.T @ (logs - level)
     # The mean of what scatters in logarithms lies above the exponential of their mean.
-    level += np.log(sum(values) / np.exp(level + rows @ factors).sum())
-    return lambda study: float(np.exp(level + row(study) @ factors))
+    level += np.log(np.exp(logs).sum() / np.exp(level + rows @ factors).sum())
+    return lambda study: float(np.exp(level + row(study) @ factors)) * study.batch_size**power
