@@ -145,6 +145,7 @@ class Course:
 
     planned: int
     settled: int = 0
+    may_repeat: int = 0
 
     def frontier_step(self) -> None:
         return None

@@ -187,7 +187,8 @@ def _line(progress: Progress) -> str:
     finished = sum(study.left == 0 for study in progress.studies.values())
     left = progress.seconds_left()
     return (
-        f"{progress.done} of {progress.planned} trials, "
+        f"{progress.done:,} of {'up to ' if progress.may_repeat else ''}"
+        f"{progress.planned + progress.may_repeat:,} trials, "
         f"{finished} of {len(progress.studies)} studies, {progress.running} running, "
         f"{_duration(time.monotonic() - progress.began)} so far"
         f"{'' if math.isnan(left) else f', about {_duration(left)} left'}"
@@ -214,7 +215,7 @@ def _table(progress: Progress) -> Group:
     bar = Table.grid(padding=(0, 1))
     line = Text(_line(progress))
     width = min(40, max(10, console.width - len(line) - 2))
-    total = max(progress.planned, 1)
+    total = max(progress.planned + progress.may_repeat, 1)
     bar.add_row(ProgressBar(total=total, completed=progress.done, width=width), line)
     return Group(table, *more, *notes, Text(), bar)
 

@@ -24,6 +24,7 @@ class Chosen:
 
     begun = True
     stalled = False
+    may_repeat = 0
     lost: Sequence[Trial] = ()
 
     def __init__(self, study: Study) -> None:

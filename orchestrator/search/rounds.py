@@ -70,6 +70,8 @@ class StudySearch:
         self._needed: set[TrialKey] = set()
         """Trials whose results decide which points come next."""
         self._course: Iterator[list[Trial]] | None = None
+        self.may_repeat = study.most_repeats
+        """The largest number of repeats that may still be planned."""
         self.done = False
 
     @property
@@ -248,6 +250,7 @@ class StudySearch:
             beyond = propose_outside(replace(study, space=space), self._seed, wider)
             end = yield from self._rounds(_next_of(beyond), end, trials, 3 * trials)
             space = wider
+        self.may_repeat = 0
         yield self._repeats()
 
     def _rounds(

@@ -31,6 +31,8 @@ class StudyProgress:
     study: Study
     planned: int
     """Number of trials that are known to be needed."""
+    may_repeat: int
+    """The largest number of repeats that may still be planned."""
     done: int = 0
     running: int = 0
     best_steps: int | None = None
@@ -69,7 +71,10 @@ class Progress:
 
     def __init__(self, studies: Iterable[Study]) -> None:
         self.studies = {
-            study.key: StudyProgress(study=study, planned=study.trials) for study in studies
+            study.key: StudyProgress(
+                study=study, planned=study.trials, may_repeat=study.most_repeats
+            )
+            for study in studies
         }
         self.slots = 1
         self.notes: list[str] = []
@@ -103,6 +108,7 @@ class Progress:
         """Takes the numbers of a study from its search."""
         study = self.studies[key]
         study.planned, study.done = search.planned, search.settled
+        study.may_repeat = search.may_repeat
         study.best_steps = search.frontier_step()
 
     def start(self, trial: Trial) -> None:
@@ -154,6 +160,10 @@ class Progress:
     def planned(self) -> int:
         return sum(study.planned for study in self.studies.values())
 
+    @property
+    def may_repeat(self) -> int:
+        return sum(study.may_repeat for study in self.studies.values())
+
     def seconds_left(self) -> float:
         """Estimated seconds left; NaN before any trial has been trained. How many steps trials take
         is known from all sessions. How long a step takes is known from this one alone, since the
@@ -168,9 +178,7 @@ class Progress:
         steps_of = _fitted(known, [each.steps / len(each.trained) for each in known], -0.5)
         repeated, work = _repeated(known), 0.0
         for each in studies:
-            trials = each.planned
-            if trials <= each.study.trials:  # its repeats are not planned yet
-                trials += round(repeated * _most_repeats(each.study))
+            trials = each.planned + round(repeated * each.may_repeat)
             if (left := trials - each.done) > 0:
                 steps = steps_of(each.study)
                 # If it took more than others did, its last trials are still to be trained.
@@ -186,14 +194,10 @@ class Progress:
         return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
 
 
-def _most_repeats(study: Study) -> int:
-    return study.repeats * study.repeat_best
-
-
 def _repeated(known: Sequence[StudyProgress]) -> float:
     """The share of the most repeats that finished studies had: two goals may have one winner."""
-    finished = [each for each in known if each.planned > each.study.trials]
-    most = sum(_most_repeats(each.study) for each in finished)
+    finished = [each for each in known if not each.may_repeat]
+    most = sum(each.study.most_repeats for each in finished)
     return sum(each.planned - each.study.trials for each in finished) / most if most else 1.0
 
 
