@@ -11,7 +11,7 @@ import typer
 
 from orchestrator.cli.options import RunArgument, refuse_both
 from orchestrator.cli.terminal import answer, counting, say
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, counted
 
 if TYPE_CHECKING:
     from orchestrator.results import RunFiles
@@ -80,7 +80,8 @@ def _import_archive(source: Path, run: RunFiles) -> None:
     with counting("studies") as progress:
         problems = import_archive(source, run, progress)
     trials = [study.trials for study in run.studies()]
-    say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
+    count = f"{counted(len(trials), 'study')}, {counted(sum(trials), 'trial')}"
+    say(f"{count} that count, now in {run.place}")
     _tell(run, "parts of the archive could not be used", problems)
 
 

@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     refuse_both,
 )
 from orchestrator.cli.terminal import answer, say, showing, table_of
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -268,7 +268,7 @@ def _speeds(
     resources = fit_resources(sweep.resources, cluster)
     together = {} if resources.stack == 1 else _together(studies, resources, data_dir)
     room = ranks_at_once(resources, cluster)
-    say(f"Timing {len(studies)} studies ...")
+    say(f"Timing {counted(len(studies), 'study')} ...")
 
     def train(name: str, some: Sequence[Study]) -> RunFiles:
         """Trains these studies in a run of their own, apart from the planned one."""
@@ -341,7 +341,9 @@ def outlook_in_words(outlook: Outlook) -> str:
     """Sentences about the whole sweep: its trials, time and money."""
     ranks = max(study.ranks for study in outlook.studies)
     shapes = f"on up to {ranks} ranks each" if ranks > 1 else "on one rank each"
-    said = [f"{len(outlook.studies)} studies, {outlook.trials:,} trainings {shapes}."]
+    said = [
+        f"{counted(len(outlook.studies), 'study')}, {counted(outlook.trials, 'training')} {shapes}."
+    ]
     if outlook.device_hours is None:
         said.append("--calibrate measures step times to estimate how long the sweep takes.")
         return " ".join(said)

@@ -7,6 +7,7 @@ from orchestrator.records.errors import (
     RankFailed,
     SweepFailed,
     corrupt,
+    counted,
     cut,
     escaped,
     frames_of_user,

@@ -102,6 +102,12 @@ def wrong_value(name: str, rule: str, value: object) -> BadInput:
     return BadInput(f"{name} must be {rule}, but got {shown(value)}.", code="wrong-value")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, such as "1 study" or "2,394 trials"."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
 def unreadable(what: object, error: object) -> BadInput:
     """Makes the error for a file or folder that can't be read."""
     reason = getattr(error, "strerror", None) or error

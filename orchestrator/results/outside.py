@@ -34,6 +34,7 @@ from orchestrator.records import (
     Study,
     StudyKey,
     Value,
+    counted,
     escaped,
 )
 from orchestrator.records.ranges import LARGEST, SMALLEST
@@ -108,7 +109,8 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
         complete(run, rows.name, studies, rows.problems, **origin)
     trials = sum(study.trials for study in studies)
     repeats = sum(len(point) - 1 for study in points.values() for point in study.values())
-    return f"{len(studies):,} studies, {trials:,} trials, {repeats:,} repeats"
+    numbers = ((len(studies), "study"), (trials, "trial"), (repeats, "repeat"))
+    return ", ".join(counted(*one) for one in numbers)
 
 
 class _Runs:

@@ -19,7 +19,7 @@ from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.planning.widths import decide
-from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, mistake
+from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, counted, mistake
 from orchestrator.results import (
     FrontierRow,
     RunFiles,
@@ -243,7 +243,8 @@ def _train_missing(
 
     again = sum(study.most_repeats for study in planned.studies)
     how.say(
-        f"{len(planned.studies)} studies, {queue.planned - progress.done} trials to train "
+        f"{counted(len(planned.studies), 'study')}, "
+        f"{counted(queue.planned - progress.done, 'trial')} to train "
         f"({progress.done} are done already)"
         f"{f', and up to {again} repeats of the best trials' if again else ''}; the run is "
         f"{run.place}"
