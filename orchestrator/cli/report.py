@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def report(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Folders of runs; several are compared on one page."),
+        typer.Argument(metavar="RUN", help="Folders of runs; several are compared on one page."),
     ],
     goal: GoalOption = None,
     output: Annotated[
