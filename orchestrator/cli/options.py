@@ -41,6 +41,7 @@ GoalOption = Annotated[
     list[str] | None,
     typer.Option(
         "--goal",
+        metavar="GOAL",
         help="Goal: METRIC<VALUE or METRIC>VALUE. A prefix limits it to the workloads that match a "
         "pattern: 'mnist/*: val/error<0.02'. Repeatable. Default: the goals of the sweep.",
     ),

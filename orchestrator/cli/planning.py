@@ -49,6 +49,7 @@ def plan(
     slots: Annotated[
         list[int] | None,
         typer.Option(
+            metavar="NUMBER",
             min=1,
             max=1_000_000,
             help="Number of ranks that train at the same time. Repeatable. Default: as many as the "
@@ -58,6 +59,7 @@ def plan(
     devices: Annotated[
         list[int] | None,
         typer.Option(
+            metavar="NUMBER",
             min=1,
             max=10_000,
             help="Time a step of each study on this number of devices instead. Repeatable.",
