@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 from ray._private import node, services, worker
 from ray.air.execution._internal import actor_manager
 from ray.tune.execution import tune_controller
 
 from orchestrator.cluster import ray_internals
+from orchestrator.cluster.embedded import embedded
+from orchestrator.records import SweepFailed
 
 CALLED: dict[str, tuple[Any, str]] = {
     "processes are started with the class that is put in place": (
@@ -63,3 +66,13 @@ def test_nothing_else_of_ray_that_is_private_is_used() -> None:
     private = re.compile(r"^\s*(from|import) ray\S*(\._|_pb2| import _| import .*_pb2)", re.M)
     using = {path.name for path in package.rglob("*.py") if private.search(path.read_text())}
     assert using == {"ray_internals.py"}
+
+
+def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**_: object) -> None:
+        raise RuntimeError("the dashboard did not come up\nand much more")
+
+    monkeypatch.setattr(ray, "init", init)
+    told = pytest.raises(SweepFailed, match=r"^[^\n]*the dashboard did not come up[^\n]*$")
+    with told, embedded(print):
+        raise AssertionError

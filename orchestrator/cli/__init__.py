@@ -25,7 +25,7 @@ from orchestrator.cli import (
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED, TO_GO_ON
-from orchestrator.records import BadInput, RankFailed, frames_of_user
+from orchestrator.records import BadInput, RankFailed, SweepFailed, frames_of_user
 from orchestrator.sweeping.interrupts import heed_termination, to_go_on
 
 COLLECT_AFTER = 50_000
@@ -110,11 +110,11 @@ def main() -> None:
     gc.set_threshold(COLLECT_AFTER)
     try:
         app()
-    except BadInput as error:
+    except (BadInput, SweepFailed) as error:
         from orchestrator.cli.terminal import complain
 
         complain(error)
-        sys.exit(BAD_INPUT)
+        sys.exit(BAD_INPUT if isinstance(error, BadInput) else FAILED)
     except (KeyboardInterrupt, SystemExit) as end:
         # Typer turns a KeyboardInterrupt into a SystemExit without printing anything.
         origin = getattr(end.__context__, "__cause__", None)

@@ -24,7 +24,7 @@ from ray.tune import TuneError
 
 from orchestrator.cluster import ray_internals
 from orchestrator.files.cores import cores
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, SweepFailed, cut
 
 # psutil comes with Ray, on a path that `import ray` adds.
 import psutil  # isort: skip
@@ -93,7 +93,7 @@ def _start(folder: Path, host: str, cpus: int) -> ray_internals.Context:
     # A signal to the group of this process, sent by a terminal or by `timeout`, then reaches only
     # this process, which acts on it.
     apart = partial(ray_internals.ConsolePopen, process_group=0)
-    with ray_internals.starting_with(apart, dashboard=dashboard), undisturbed():
+    with _told(), ray_internals.starting_with(apart, dashboard=dashboard), undisturbed():
         return ray.init(
             address="local",
             num_cpus=cpus,
@@ -107,6 +107,18 @@ def _start(folder: Path, host: str, cpus: int) -> ray_internals.Context:
             _temp_dir=str(folder / "r"),
             _node_ip_address=host,
         )
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of many kinds, for whatever part does not come up in time
+        reason = cut(str(error).partition("\n")[0], 200)
+        raise SweepFailed(
+            f"Ray did not start on this machine: {reason} Try again when less else is running, "
+            f"without Ray's dashboard ({DASHBOARD}=0), or without Ray (--no-ray)."
+        ) from error
 
 
 @contextmanager
