@@ -25,7 +25,11 @@ from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
 from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
+from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.results import best_of
+from orchestrator.training import GENERAL
+from orchestrator.training.library_optimizers import LIBRARY
+from orchestrator.training.optimizers import OPTIMIZERS, plain
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data.catalogue import CATALOGUE
 
@@ -73,6 +77,12 @@ def test_every_document_that_is_named_is_in_the_repository() -> None:
                 if not any(file.exists() for file in files):
                     missing.append(f"{path}: {name}")
     assert not missing
+
+
+def test_every_optimizer_and_every_setting_is_named() -> None:
+    words = {*map(plain, re.findall(r"\w+", (DOCS / "recipes.md").read_text()))}
+    assert {*map(plain, (*OPTIMIZERS, *LIBRARY, *DECAYS, *GENERAL))} <= words
+    assert {name for shape in DECAYS.values() for name in shape.defaults} <= GENERAL.keys()
 
 
 def test_every_workload_has_its_row() -> None:
