@@ -10,7 +10,7 @@ from test_frontier import write_run
 
 from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
 from orchestrator.cli.answers import in_format
-from orchestrator.records import Range
+from orchestrator.records import Range, SearchPlan
 from orchestrator.results import RunFiles, frontier_of
 
 QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
@@ -35,6 +35,21 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
         run.provenance()["packages"]["torch"],
     ):
         assert value in said
+
+
+def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
+    run, made = RunFiles.open(RUN), RunFiles(tmp_path / "run")
+    sweep, studies = run.sweep(), run.studies()
+    first, *others = sweep["recipes"]
+    first["search"] = {**sweep["search"], "algorithm": "tpe"}
+    made.create(sweep, studies, {})
+    said = methods_of(made, [])
+    assert f"tpe (for {first['name']})" in said
+    assert f"halton (for {others[0]['name']}" in said
+    assert "the same at all batch sizes" in said
+    chosen = SearchPlan(algorithm="tpe")
+    made.create(sweep, [replace(s, search=chosen) for s in studies], {})
+    assert "the same at all batch sizes" not in methods_of(made, [])
 
 
 def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:

@@ -35,7 +35,7 @@ from orchestrator.records import (
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
 from orchestrator.results import RunFiles, frontier_of
-from orchestrator.search import StudySearch, is_adaptive, result_of
+from orchestrator.search import StudySearch, result_of
 
 
 def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
@@ -118,7 +118,7 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         return
     if old.program is not None:
         yield f"{steps}, but a program was told the old one, and can't be judged by another"
-    if is_adaptive(old.search.algorithm):
+    if old.search.is_adaptive:
         yield (
             f"{steps}, but {old.search.algorithm} chose its points by results within the old budget"
         )

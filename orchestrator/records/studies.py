@@ -146,6 +146,11 @@ class SearchPlan:
         """Whether the points are an even sample of the space, which depends on no result."""
         return self.algorithm in DESIGN_NAMES and not self.extend
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether points depend on results, or may, since nobody knows how they were chosen."""
+        return self.algorithm not in (*DESIGN_NAMES, "points")
+
 
 ENOUGH_SIZES = 4
 """Smallest number of batch sizes of a curve for which there is an answer and a recommendation."""

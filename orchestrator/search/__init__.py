@@ -8,7 +8,6 @@ from orchestrator.search.proposer import (
     check_algorithm,
     even_axes,
     grid,
-    is_adaptive,
 )
 from orchestrator.search.queue import STOPPED, AnySearch, Director, Queue
 from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of, tighter

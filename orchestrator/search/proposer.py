@@ -92,15 +92,12 @@ ADAPTIVE = ("tpe", "gp", "cmaes")
 """Names of Optuna's samplers. Other samplers are given as an import path."""
 
 
-def is_adaptive(algorithm: str) -> bool:
-    return algorithm in ADAPTIVE or ":" in algorithm
-
-
 def check_algorithm(algorithm: str) -> str:
     """Refuses an unknown algorithm, and a sampler that can't be imported."""
-    if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
-        raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
-    if is_adaptive(algorithm):
+    known = (*DESIGNS, "grid", "points")
+    if algorithm not in (*known, *ADAPTIVE) and ":" not in algorithm:
+        raise unknown("search algorithm", algorithm, (*known, *ADAPTIVE))
+    if algorithm not in known:
         from orchestrator.search.adaptive import check_sampler
 
         check_sampler(algorithm)
@@ -118,7 +115,7 @@ def propose(study: Study, sweep_seed: int, first: int, count: int) -> list[Point
 
 def sampler_for(study: Study, sweep_seed: int) -> Adaptive | None:
     """The sampler that proposes the points of `study`; None if they don't depend on results."""
-    if not is_adaptive(study.search.algorithm):
+    if not study.search.is_adaptive:
         return None
     from orchestrator.search.adaptive import Adaptive
 
