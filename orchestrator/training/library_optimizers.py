@@ -162,7 +162,7 @@ def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:
 
 def _numbered(name: str, default: tuple[Value, ...]) -> list[str]:
     """Returns the names of the parts of an argument that is a tuple: beta1, beta2, ..."""
-    stem = name.removesuffix("s") if name.endswith("s") else f"{name}_"
+    stem = _OUR_WORDS.get(name) or (name[:-1] if name.endswith("s") else f"{name}_")
     return [f"{stem}{number}" for number in range(1, len(default) + 1)]
 
 
