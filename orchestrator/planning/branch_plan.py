@@ -152,9 +152,7 @@ def _measured_from(study: Study, step: int) -> int:
             f"points: step {step:,} lies beyond the end of the trunk, step {study.budget_steps:,}.",
             code="beyond-the-end",
         )
-    found = 0
-    while found < step:
-        found = study.following(found)
+    found: int = next(at for at in study.measured() if at >= step)
     return found
 
 

@@ -16,6 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.planning.rehearsal import widest
@@ -192,11 +193,7 @@ def _measured(study: Study, last: int) -> Collection[int]:
     """The steps up to `last` at which the study's trials are measured."""
     if study.program is not None:
         return range(last + 1)  # it reports when it likes
-    steps, step = {0}, study.following(0)
-    while step <= last and step not in steps:
-        steps.add(step)
-        step = study.following(step)
-    return steps
+    return {*takewhile(lambda step: step <= last, study.measured())}
 
 
 def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
@@ -271,6 +271,13 @@ class Study:
             return min(self.grid.after(step), self.budget_steps)
         later = bisect_right(self._measured, step)
         return self._measured[later] if later < len(self._measured) else self.budget_steps
+
+    def measured(self) -> Iterator[int]:
+        """Yields the steps of all measurements, from step 0 on."""
+        before, step = -1, 0
+        while step > before:
+            yield step
+            before, step = step, self.following(step)
 
     @cached_property
     def _measured(self) -> list[int]:

@@ -110,10 +110,14 @@ class LibraryOptimizer:
             raise BadInput(f"{self.name}: {error}", code="wrong-value") from error
 
 
+def plain(name: str) -> str:
+    """Returns the name as tables of optimizers have it: case and underscores don't matter."""
+    return name.replace("_", "").lower()
+
+
 def find(name: str) -> LibraryOptimizer | None:
-    """Returns the optimizer called `name`, in upper or lower case and with or without underscores;
-    None if it is not in the table."""
-    wanted = name.replace("_", "").lower()
+    """Returns the optimizer called `name`, however it is spelt; None if it is not in the table."""
+    wanted = plain(name)
     if wanted not in LIBRARY:
         return None
     library, member = LIBRARY[wanted]

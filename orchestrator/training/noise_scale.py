@@ -150,11 +150,7 @@ class NoiseMeter:
             for _, part in zip(range(count), divided(batch, size), strict=False):
                 self.pulse()
                 losses = loss(part, {})
-                found = torch.autograd.grad(losses.mean(), weights, allow_unused=True)
-                yield [
-                    torch.zeros_like(w) if g is None else g
-                    for w, g in zip(weights, found, strict=True)
-                ]
+                yield torch.autograd.grad(losses.mean(), weights, materialize_grads=True)
 
         return per_chunk(gradients(), size, scales)
 

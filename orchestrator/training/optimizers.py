@@ -16,7 +16,7 @@ from orchestrator.records import BadInput, Value, unknown
 from orchestrator.training.compiler import spare_compiler
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own
+from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own, plain
 from orchestrator.workloads import Group
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
@@ -100,11 +100,6 @@ OPTIMIZERS: dict[str, BuiltIn] = {
 }
 
 _TORCH_NAMES = {"learning_rate": "lr", "epsilon": "eps", "smoothing": "alpha"}
-
-
-def plain(name: str) -> str:
-    """Returns the name as in `OPTIMIZERS`: case and underscores don't matter."""
-    return name.replace("_", "").lower()
 
 
 def is_built_in(name: str) -> bool:
