@@ -25,11 +25,12 @@ from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
 from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
+from orchestrator.records import plain
 from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.results import best_of
 from orchestrator.training import GENERAL
 from orchestrator.training.library_optimizers import LIBRARY
-from orchestrator.training.optimizers import OPTIMIZERS, plain
+from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data.catalogue import CATALOGUE
 

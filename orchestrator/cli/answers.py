@@ -31,9 +31,8 @@ from orchestrator.analysis import (
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
-from orchestrator.records import StudyKey, mistake
+from orchestrator.records import StudyKey, mistake, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
-from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""

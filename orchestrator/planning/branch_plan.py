@@ -18,9 +18,10 @@ from orchestrator.records import (
     Trial,
     Value,
     derive_seed,
+    searched,
     wrong_value,
 )
-from orchestrator.search import Fork, searched
+from orchestrator.search import Fork
 
 STEPS = 16
 """Number of steps of the shortest branches at the largest batch size, if no length is given."""

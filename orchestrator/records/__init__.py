@@ -30,6 +30,7 @@ from orchestrator.records.ranges import (
     Value,
     check_kind,
     near_bounds,
+    searched,
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, shown_pair
@@ -49,6 +50,7 @@ from orchestrator.records.studies import (
     Source,
     Study,
     StudyKey,
+    plain,
 )
 from orchestrator.records.trials import (
     STATUSES,

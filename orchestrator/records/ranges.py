@@ -134,6 +134,12 @@ def check_kind(name: str, value: Value, default: Value) -> None:
 Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> the range or choice that is searched, or a plain value, which is fixed."""
 
+
+def searched(space: Space) -> list[str]:
+    """The metaparameters that vary. They are the dimensions of the search."""
+    return [name for name, entry in space.items() if isinstance(entry, Range | Choice)]
+
+
 NEAR_BOUND = 0.05
 """Share of a range: if the best trial lies closer than this to an end of the range, better values
 may lie beyond that end."""

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
-from orchestrator.records.ranges import Choice, Range, Space, Value
+from orchestrator.records.ranges import Space, Value, searched
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
 from orchestrator.records.stages import BatchSchedule, Cooldown, Stage
 
@@ -152,6 +152,11 @@ class SearchPlan:
         return self.algorithm not in (*DESIGN_NAMES, "points")
 
 
+def plain(optimizer: str) -> str:
+    """The name of an optimizer as tables have it: case and underscores don't matter."""
+    return optimizer.replace("_", "").lower()
+
+
 ENOUGH_SIZES = 4
 """Smallest number of batch sizes of a curve for which there is an answer and a recommendation."""
 
@@ -226,8 +231,7 @@ class Study:
     def is_one_point(self) -> bool:
         """Whether there is nothing to search, because the search space has a single point. It is
         trained once, and repeated with other seeds."""
-        searched = any(isinstance(entry, Range | Choice) for entry in self.space.values())
-        return self.trials == 1 and not searched
+        return self.trials == 1 and not searched(self.space)
 
     @property
     def launches(self) -> int:

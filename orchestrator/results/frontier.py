@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from orchestrator.records import (
     BadInput,
     BatchSchedule,
-    Choice,
     Goal,
-    Range,
     Study,
     StudyKey,
     Value,
+    searched,
     unknown,
 )
 from orchestrator.records.stages import TRUNK, Cooldown
@@ -280,7 +279,6 @@ def _row(
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
-    searched = sum(isinstance(entry, Range | Choice) for entry in study.space.values())
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
@@ -295,7 +293,7 @@ def _row(
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.row_of),
-        searched=searched if study.search.is_even_sample else None,
+        searched=len(searched(study.space)) if study.search.is_even_sample else None,
         train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),

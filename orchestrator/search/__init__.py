@@ -22,6 +22,5 @@ from orchestrator.search.space import (
     distinct,
     known_spaces,
     load_space,
-    searched,
     space_from,
 )

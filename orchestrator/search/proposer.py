@@ -22,9 +22,10 @@ from orchestrator.records import (
     Value,
     derive_seed,
     refuse_unknown,
+    searched,
     unknown,
 )
-from orchestrator.search.space import assemble, distinct, searched
+from orchestrator.search.space import assemble, distinct
 
 if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive

@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from orchestrator.files.own_code import import_own
-from orchestrator.records import BadInput, Value, check_kind, unknown
+from orchestrator.records import BadInput, Value, check_kind, plain, unknown
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.workloads import Group
 
@@ -108,11 +108,6 @@ class LibraryOptimizer:
         # The library's errors have no common base class.
         except Exception as error:
             raise BadInput(f"{self.name}: {error}", code="wrong-value") from error
-
-
-def plain(name: str) -> str:
-    """Returns the name as tables of optimizers have it: case and underscores don't matter."""
-    return name.replace("_", "").lower()
 
 
 def find(name: str) -> LibraryOptimizer | None:

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Value, plain, unknown
 from orchestrator.training.compiler import spare_compiler
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.training.layerwise import LayerWise
-from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own, plain
+from orchestrator.training.library_optimizers import LIBRARY, LibraryOptimizer, find, own
 from orchestrator.workloads import Group
 
 LAYERWISE = ("layerwise_ratio", "layerwise_trust", "layerwise_bound")
