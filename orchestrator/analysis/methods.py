@@ -10,7 +10,7 @@ from orchestrator.analysis.points import beside_minima, curves_of, has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import Choice, Range, Study
+from orchestrator.records import Choice, Range, Study, Value, short
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -79,13 +79,13 @@ def _ranges(name: str, studies: Sequence[Study]) -> str:
     return f"{first} at batch size {sizes[0]} to {last} at {sizes[1]}"
 
 
-def _range(entry: object) -> str:
+def _range(entry: Range | Choice | Value) -> str:
     if isinstance(entry, Range):
         scale = "" if entry.scale == "linear" else f" ({entry.scale.replace('_', ' ')})"
         return f"{entry.low:g} to {entry.high:g}{scale}"
     if isinstance(entry, Choice):
         return f"of {listed([*map(str, entry.options)])}"
-    return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
+    return short(entry)
 
 
 def _trials(studies: Sequence[Study]) -> list[str]:

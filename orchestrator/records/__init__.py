@@ -30,7 +30,9 @@ from orchestrator.records.ranges import (
     Value,
     check_kind,
     near_bounds,
+    point_text,
     searched,
+    short,
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, shown_pair

@@ -12,6 +12,19 @@ from orchestrator.records.errors import BadInput, wrong_value
 Value = float | int | str | bool
 """The value of one metaparameter."""
 
+
+def short(value: Value | None) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def point_text(point: Mapping[str, Value]) -> str:
+    """The metaparameters of a point as people read them."""
+    return ", ".join(f"{name} {short(value)}" for name, value in point.items())
+
+
 Scale = Literal["linear", "log", "reverse_log"]
 
 Side = Literal["low", "high"]

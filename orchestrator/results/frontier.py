@@ -27,6 +27,7 @@ from orchestrator.records import (
     Study,
     StudyKey,
     Value,
+    point_text,
     searched,
     unknown,
 )
@@ -134,10 +135,7 @@ class FrontierRow:
             return [*self.warnings]
         said = []
         if self.trial is not None and self.answering[0] not in (None, self.trial):
-            point = ", ".join(
-                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in (self.params or {}).items()
-            )
+            point = point_text(self.params or {})
             said.append(f"the fewest steps are of trial {self.trial}, by luck: {point}")
         if again.reached < again.count:
             said.append(f"{again.reached} of {again.count} repeats reached it")
