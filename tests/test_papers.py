@@ -8,7 +8,8 @@ from pathlib import Path
 from conftest import ROOT, called
 from test_frontier import write_run
 
-from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
+from orchestrator.analysis import errors_in_words, in_words, methods_of, scalings
+from orchestrator.analysis.words import headline
 from orchestrator.cli.answers import in_format
 from orchestrator.records import Range, SearchPlan
 from orchestrator.results import RunFiles, frontier_of

@@ -30,7 +30,8 @@ from orchestrator.records import (
 )
 from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.records.stages import Cooldown
-from orchestrator.search import Bounds, Director, ending, rounds, tighter
+from orchestrator.search import Bounds, Director, ending, rounds
+from orchestrator.search.race import tighter
 
 METRICS = ("val/error", "val/accuracy", "test/error")
 GOALS = (

@@ -186,11 +186,9 @@ def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> 
         trials, measurements = of.trials(study.key), of.measurements(study.key)
         if not len(trials):
             continue
+        table = measurements
         if of is run and not holds_branches(run):
-            kept = _needed(study, trials, measurements)
-        else:
-            kept = np.full(len(measurements), True)
-        table = measurements.filter(pa.array(kept))
+            table = measurements.filter(pa.array(_needed(study, trials, measurements)))
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
         rows = _without_machines(trials, machines)

@@ -10,7 +10,7 @@ from orchestrator.search.proposer import (
     grid,
 )
 from orchestrator.search.queue import STOPPED, AnySearch, Director, Queue
-from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of, tighter
+from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,
