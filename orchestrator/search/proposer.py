@@ -37,7 +37,7 @@ LARGEST_TABLE = 17
 """Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a
 widened space is taken to hold no new points."""
 
-Table = Callable[[int, int, int], NDArray[np.float64]]
+Design = Callable[[int, int, int], NDArray[np.float64]]
 """Function (seed, dimensions, points) -> the first points of a sequence in the unit cube. A longer
 table begins with the points of a shorter one."""
 
@@ -87,7 +87,7 @@ def independent(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).random((points, dimensions))
 
 
-DESIGNS: dict[str, Table] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
+DESIGNS: dict[str, Design] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
 
 ADAPTIVE = ("tpe", "gp", "cmaes")
 """Names of Optuna's samplers. Other samplers are given as an import path."""
