@@ -28,6 +28,7 @@ from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
 from orchestrator.records import plain
 from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.results import best_of
+from orchestrator.search import known_spaces
 from orchestrator.training import GENERAL
 from orchestrator.training.library_optimizers import LIBRARY
 from orchestrator.training.optimizers import OPTIMIZERS
@@ -81,8 +82,11 @@ def test_every_document_that_is_named_is_in_the_repository() -> None:
 
 
 def test_every_optimizer_and_every_setting_is_named() -> None:
-    words = {*map(plain, re.findall(r"\w+", (DOCS / "recipes.md").read_text()))}
-    assert {*map(plain, (*OPTIMIZERS, *LIBRARY, *DECAYS, *GENERAL))} <= words
+    page = (DOCS / "recipes.md").read_text()
+    searched, others = (names.split() for names in re.findall(r"`([\w\s]{50,})`", page))
+    assert sorted(searched) == known_spaces()
+    assert {*map(plain, searched + others)} == {*OPTIMIZERS, *LIBRARY}
+    assert {*DECAYS, *GENERAL} <= {*re.findall(r"\w+", page)}
     assert {name for shape in DECAYS.values() for name in shape.defaults} <= GENERAL.keys()
 
 
