@@ -39,18 +39,14 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
 
 
 def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
-    run, made = RunFiles.open(RUN), RunFiles(tmp_path / "run")
-    sweep, studies = run.sweep(), run.studies()
-    first, *others = sweep["recipes"]
+    run, made, chosen = RunFiles.open(RUN), RunFiles(tmp_path / "run"), SearchPlan(algorithm="tpe")
+    first, other, *_ = (sweep := run.sweep())["recipes"]
     first["search"] = {**sweep["search"], "algorithm": "tpe"}
-    made.create(sweep, studies, {})
+    made.create(sweep, [replace(study, search=chosen) for study in run.studies()], {})
     said = methods_of(made, [])
     assert f"tpe (for {first['name']})" in said
-    assert f"halton (for {others[0]['name']}" in said
-    assert "the same at all batch sizes" in said
-    chosen = SearchPlan(algorithm="tpe")
-    made.create(sweep, [replace(s, search=chosen) for s in studies], {})
-    assert "the same at all batch sizes" not in methods_of(made, [])
+    assert f"halton (for {other['name']}" in said
+    assert "the same at all batch sizes" not in said
 
 
 def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:
