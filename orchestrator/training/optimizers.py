@@ -108,11 +108,10 @@ def is_built_in(name: str) -> bool:
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the metaparameters that the optimizer requires, and those that are optional."""
-    if not is_built_in(name):
-        found = _from_library(name)
-        return found.required, tuple(found.settings)
-    kind = OPTIMIZERS[plain(name)]
-    return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
+    if (kind := OPTIMIZERS.get(plain(name))) is not None:
+        return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
+    found = _from_library(name)
+    return found.required, tuple(found.settings)
 
 
 def numbers_by_default(name: str) -> dict[str, float]:
@@ -140,9 +139,8 @@ def make_optimizer(
     """Makes the optimizer of all parameters of `model`. `groups` are those of the workload. By the
     `losses` of a few examples, an optimizer like Muon finds the head."""
     spare_compiler()
-    if not is_built_in(name):
+    if (kind := OPTIMIZERS.get(plain(name))) is None:
         return _from_library(name).build(model, params, groups, losses)
-    kind = OPTIMIZERS[plain(name)]
     arguments: dict[str, Any] = {
         _TORCH_NAMES.get(name, name): value
         for name, value in {**kind.defaults, **params}.items()
