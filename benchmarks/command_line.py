@@ -103,7 +103,7 @@ def training(*, smoke: bool) -> Iterator[Training]:
         yield _in_this_process
         return
     from orchestrator.cluster.connect import connect
-    from orchestrator.cluster.engine import train_apart
+    from orchestrator.cluster.sweeps import train_apart
 
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -47,7 +47,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
+from orchestrator.cluster.sweeps import train_apart
 from orchestrator.planning.machines import Cluster
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Goal, Range, Study

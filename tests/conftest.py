@@ -39,7 +39,8 @@ from orchestrator.search import AnySearch, Director
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
-from orchestrator.training import Ranks, follow, train
+from orchestrator.training import Ranks, train
+from orchestrator.training.loop import follow
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
 from orchestrator.training.same_bits import ask_for_same_bits

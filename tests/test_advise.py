@@ -14,9 +14,10 @@ from test_growth import SweepFile, made
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import Scaling, scaling_of
+from orchestrator.analysis import Scaling
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
+from orchestrator.analysis.scaling import scaling_of
 from orchestrator.cli import app
 from orchestrator.cli.advising import add_smaller, advised_for, with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable

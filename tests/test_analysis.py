@@ -9,19 +9,9 @@ import pytest
 from conftest import make_trial
 from test_report import ROW, UNREACHED
 
-from orchestrator.analysis import (
-    Estimate,
-    advice,
-    by_option,
-    costs,
-    devices_of,
-    doubts_about,
-    in_time,
-    in_words,
-    tuned,
-)
-from orchestrator.analysis.cost import fit_device
-from orchestrator.analysis.tuned import EFFECTIVE
+from orchestrator.analysis import Estimate, in_time, in_words, tuned
+from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_device
+from orchestrator.analysis.tuned import EFFECTIVE, by_option
 from orchestrator.analysis.words import in_digits
 from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size

@@ -151,7 +151,7 @@ def test_a_word_means_one_thing() -> None:
         (["search"], {"optuna"}),
         (["cluster.board"], {"torch", "pandas", "scipy", "pydantic"}),
         (
-            ["cluster.engine", "sweeping.tracking", "cluster.gang"],
+            ["cluster.sweeps", "sweeping.tracking", "cluster.gang"],
             {"mlflow", "wandb", "tensorboardX"},
         ),
     ],

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.records import Stage
-from orchestrator.training.batches import BatchOrder, cut, micro_batches
+from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
 
 
 def batch(order: BatchOrder, k: int, start: int = 0, stop: int | None = None) -> torch.Tensor:
@@ -24,7 +24,7 @@ def test_batches_walk_through_whole_epochs(size: int, data: st.DataObject) -> No
 @given(st.integers(1, 60), st.integers(0, 100), st.integers(1, 9), st.booleans())
 def test_slices_add_up_to_the_batch(batch_size: int, k: int, ranks: int, endless: bool) -> None:
     order = BatchOrder(size=None if endless else 60, stage=Stage(batch_size=batch_size), seed=0)
-    slices = cut(batch_size, ranks)
+    slices = in_slices(batch_size, ranks)
     together = torch.cat([batch(order, k, *piece) for piece in slices])
     assert together.tolist() == batch(order, k).tolist()
 

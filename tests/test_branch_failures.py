@@ -61,7 +61,7 @@ def branch(
     folder: Path, size: int, capsys: pytest.CaptureFixture[str]
 ) -> tuple[int, str, RunFiles]:
     """Trains with failures. Returns the exit code, what was printed, and the run."""
-    how = session.How(engine=lambda *given: failing_at(size, *given), say=print)
+    how = session.How(open_executor=lambda *given: failing_at(size, *given), say=print)
     ended = session.sweep(described(folder), folder / "run", how)
     capsys.readouterr()
     code = tell(ended, as_json=False)
@@ -82,7 +82,7 @@ def resume(run: RunFiles) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("truth")
-    how = session.How(engine=in_this_process)
+    how = session.How(open_executor=in_this_process)
     return answer_in(session.sweep(described(folder), folder / "run", how).run)
 
 

@@ -14,7 +14,6 @@ from quadratic import expected_risks
 
 from orchestrator.analysis import (
     Estimate,
-    ScheduleStep,
     Verdict,
     megatron,
     schedule_of,
@@ -28,6 +27,7 @@ from orchestrator.analysis.branches import (
     settled,
     verdict_of,
 )
+from orchestrator.analysis.schedules import ScheduleStep
 from orchestrator.planning.branch_parts import Rates
 from orchestrator.search.branching import beside
 

@@ -121,11 +121,8 @@ def test_points_and_lengths(tmp_path: Path) -> None:
             assert rates[:2] == [0.1 * study.batch_size / 8 * m for m in (0.5, 1)]
             assert (min(rates), max(rates)) == (rates[0] / 2**5, rates[1] * 2**3)
             # All batch sizes are measured after the same numbers of examples.
-            first = study.start_step
-            examples = [study.examples(first) - point.at_examples]
-            while examples[-1] < 512:
-                first = study.following(first)
-                examples.append(study.examples(first) - point.at_examples)
+            steps = [step for step in study.measured() if step >= study.start_step][:9]
+            examples = [study.examples(step) - point.at_examples for step in steps]
             assert examples == [64 * number for number in range(9)]
 
 

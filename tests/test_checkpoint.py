@@ -18,8 +18,9 @@ from test_growth import command
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
-from orchestrator.training import OPTIMIZERS, Checkpoint, Ranks, Task, accepted_by, loop
+from orchestrator.training import Checkpoint, Ranks, Task, accepted_by, loop
 from orchestrator.training.loop import train_all
+from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
 
 EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}

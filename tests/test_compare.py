@@ -14,14 +14,19 @@ from test_report import ROW, UNREACHED
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import Agreement, agreement_in_words, remarks_on
+from orchestrator.analysis import agreement_in_words, remarks_on
 from orchestrator.analysis.pairs import Answers
-from orchestrator.analysis.two_runs import agreement_of, have_same_measurements, with_holm
+from orchestrator.analysis.two_runs import (
+    Agreement,
+    agreement_of,
+    have_same_measurements,
+    with_holm,
+)
 from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
-from orchestrator.results import FrontierRow, RunFiles, frontier_of, median_interval
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.results.provenance import provenance
-from orchestrator.results.repeats import WinnerRepeats
+from orchestrator.results.repeats import WinnerRepeats, median_interval
 
 pytestmark = pytest.mark.dear
 

@@ -25,7 +25,13 @@ from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
 from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
+from orchestrator.records import plain
+from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.results import best_of
+from orchestrator.search import known_spaces
+from orchestrator.training import GENERAL
+from orchestrator.training.library_optimizers import LIBRARY
+from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.workloads import REGISTRY, Workload, load_workload
 from orchestrator.workloads.data.catalogue import CATALOGUE
 
@@ -73,6 +79,15 @@ def test_every_document_that_is_named_is_in_the_repository() -> None:
                 if not any(file.exists() for file in files):
                     missing.append(f"{path}: {name}")
     assert not missing
+
+
+def test_every_optimizer_and_every_setting_is_named() -> None:
+    page = (DOCS / "recipes.md").read_text()
+    searched, others = (names.split() for names in re.findall(r"`([\w\s]{50,})`", page))
+    assert sorted(searched) == known_spaces()
+    assert {*map(plain, searched + others)} == {*OPTIMIZERS, *LIBRARY}
+    assert {*DECAYS, *GENERAL} <= {*re.findall(r"\w+", page)}
+    assert {name for shape in DECAYS.values() for name in shape.defaults} <= GENERAL.keys()
 
 
 def test_every_workload_has_its_row() -> None:

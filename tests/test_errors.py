@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_report import ROW
 
-from orchestrator.analysis import errors_in_words, errors_of, points_of, scalings
-from orchestrator.analysis.errors import best_of_fewer, luck_of
+from orchestrator.analysis import errors_in_words, points_of, scalings
+from orchestrator.analysis.errors import best_of_fewer, errors_of, luck_of
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import WinnerRepeats

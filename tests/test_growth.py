@@ -19,7 +19,8 @@ from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import FinishedTrial, Outcome
-from orchestrator.results import RunFiles, frontier_of, median_interval, study_files, to_csv
+from orchestrator.results import RunFiles, frontier_of, study_files, to_csv
+from orchestrator.results.repeats import median_interval
 
 pytestmark = pytest.mark.dear
 

@@ -1,5 +1,6 @@
 """Goals that must hold, and repeats that stay to show whether a goal is lost again."""
 
+import itertools
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +41,7 @@ def test_tables_and_single_trials_tell_the_same(curves: list[list[float]], mark:
     goal = Goal.parse(f"val/error < 0.5 for {mark}")
     study = make_trial(goals=[str(goal)], batch_size=3, grid=EvaluationGrid(spacing=1, min_gap=2))
     study = replace(study.study, budget_steps=10**6)
-    steps = [0]
-    while len(steps) < 9:
-        steps.append(study.following(steps[-1]))
+    steps = [*itertools.islice(study.measured(), 9)]
     rows = [(n, s, v) for n, curve in enumerate(curves) for s, v in zip(steps, curve, strict=False)]
     trial, step, value = (np.array(column) for column in zip(*rows, strict=True)) if rows else (
         np.array([], int), np.array([], int), np.array([]),

@@ -175,6 +175,7 @@ def test_every_optimizer_of_the_table_trains_a_cnn(name: str) -> None:
 
 OWN = """
 import torch
+from torch.optim import Adafactor
 
 class Own(torch.optim.SGD):
     def __init__(self, params, lr, pull=0.0):
@@ -199,6 +200,7 @@ def test_a_class_of_ones_own_trains_as_it_does_by_hand(
     (tmp_path / "mine.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     assert accepted_by("mine.py:Own") == (("learning_rate",), ("pull",))
+    assert {"epsilon1", "epsilon2"} <= {*accepted_by("mine.py:Adafactor")[1]}
     ours, theirs = mlp(), mlp()
     own = make_optimizer("mine.py:Own", ours, {"learning_rate": 0.1, "pull": 0.01})
     direct = torch.optim.SGD(theirs.parameters(), lr=0.1, weight_decay=0.01)

@@ -353,7 +353,8 @@ def as_histories(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Pa
         place.mkdir(parents=True)
         config = {name: {"value": value} for name, value in one.items() if name != "measured"}
         (place / "config.yaml").write_text(yaml.safe_dump(config))
-        (place / "history.jsonl").write_text("\n".join(map(json.dumps, one["measured"])))
+        file = place / f"history.{('jsonl', 'ndjson')[number % 2]}"
+        file.write_text("\n".join(map(json.dumps, one["measured"])))
     return folder / "histories"
 
 

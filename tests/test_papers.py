@@ -8,9 +8,10 @@ from pathlib import Path
 from conftest import ROOT, called
 from test_frontier import write_run
 
-from orchestrator.analysis import errors_in_words, headline, in_words, methods_of, scalings
+from orchestrator.analysis import errors_in_words, in_words, methods_of, scalings
+from orchestrator.analysis.words import headline
 from orchestrator.cli.answers import in_format
-from orchestrator.records import Range
+from orchestrator.records import Range, SearchPlan
 from orchestrator.results import RunFiles, frontier_of
 
 QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
@@ -35,6 +36,17 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
         run.provenance()["packages"]["torch"],
     ):
         assert value in said
+
+
+def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
+    run, made, chosen = RunFiles.open(RUN), RunFiles(tmp_path / "run"), SearchPlan(algorithm="tpe")
+    first, other, *_ = (sweep := run.sweep())["recipes"]
+    first["search"] = {**sweep["search"], "algorithm": "tpe"}
+    made.create(sweep, [replace(study, search=chosen) for study in run.studies()], {})
+    said = methods_of(made, [])
+    assert f"tpe (for {first['name']})" in said
+    assert f"halton (for {other['name']}" in said
+    assert "the same at all batch sizes" not in said
 
 
 def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:

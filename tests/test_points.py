@@ -11,12 +11,13 @@ from test_frontier import new_run
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import Estimate, advice, costs, points_of, scalings, sentence
+from orchestrator.analysis import Estimate, points_of, scalings, sentence
+from orchestrator.analysis.cost import advice, costs
 from orchestrator.analysis.pairs import Answers, sides_of
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status
-from orchestrator.report import Panel
 from orchestrator.report.answer import steps_to_goal
+from orchestrator.report.content import Panel
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.results import FrontierRow, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming

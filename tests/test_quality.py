@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from conftest import refused
 
-from orchestrator.analysis import gaps, largeness
+from orchestrator.analysis.quality import gaps, largeness
 from orchestrator.records import Baseline, Goal
 from orchestrator.results import BestRow
 

@@ -30,7 +30,8 @@ from orchestrator.records import (
 )
 from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.records.stages import Cooldown
-from orchestrator.search import Bounds, Director, ending, rounds, tighter
+from orchestrator.search import Bounds, Director, ending, rounds
+from orchestrator.search.race import tighter
 
 METRICS = ("val/error", "val/accuracy", "test/error")
 GOALS = (
@@ -65,11 +66,7 @@ class World:
         chance = random.Random(f"{self.seed}/{batch_size}/{index}/{repeat}")
         if study.cooldown is not None:
             return tuple(cooled(Trial(study=study, index=index, seed=0, params={}), chance))
-        steps = [0]
-        while study.program is None and steps[-1] < study.budget_steps:
-            steps.append(study.following(steps[-1]))
-        if study.program is not None:
-            steps = irregular(study, chance)
+        steps = irregular(study, chance) if study.program is not None else [*study.measured()]
         # Few places at which anything happens: trials often tie.
         last = len(steps) - 1
         places = [min(1, last), last // 8, last // 4, last // 2, 3 * last // 4, last, last + 1]

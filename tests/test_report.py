@@ -25,17 +25,21 @@ from conftest import (
 from plotly.subplots import make_subplots
 from test_frontier import write_run
 
-from orchestrator.analysis import Estimate, Largeness, OptionPoint, Quality, devices_of
+from orchestrator.analysis import Estimate
+from orchestrator.analysis.cost import devices_of
+from orchestrator.analysis.quality import Largeness, Quality
 from orchestrator.analysis.scale_laws import ScalePoint, laws_of
+from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import Goal, Range, Status, Trial
-from orchestrator.report import Panel, Settings, Source, gathering, panels_of, write_report_of
+from orchestrator.report import Source, gathering, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
-from orchestrator.report.content import Curve, Listed, Tried
+from orchestrator.report.content import Curve, Listed, Panel, Settings, Tried
+from orchestrator.report.gathering import panels_of
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import Figures, settings_of, write_report
 from orchestrator.report.panel import panel_section

@@ -12,21 +12,12 @@ import numpy as np
 import pytest
 from test_report import GOAL, ROW, UNREACHED
 
-from orchestrator.analysis import (
-    Estimate,
-    Scaling,
-    compared_with,
-    fifth_in_words,
-    headline,
-    scaling_of,
-    scalings,
-    sentence,
-)
+from orchestrator.analysis import Estimate, Scaling, fifth_in_words, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
-from orchestrator.analysis.scaling import SCALES, rises_after
-from orchestrator.analysis.words import exponent_in_words
-from orchestrator.report import Panel
+from orchestrator.analysis.scaling import SCALES, compared_with, rises_after, scaling_of
+from orchestrator.analysis.words import exponent_in_words, headline
+from orchestrator.report.content import Panel
 from orchestrator.report.numbers import numbers
 
 SIZES = [2**k for k in range(0, 13)]

@@ -18,12 +18,12 @@ from orchestrator.search import (
     load_space,
     space_from,
 )
-from orchestrator.search.proposer import Table, halton
+from orchestrator.search.proposer import Design, halton
 from orchestrator.workloads import REGISTRY
 
 
 @pytest.mark.parametrize("design", DESIGNS.values(), ids=DESIGNS)
-def test_a_longer_design_begins_with_the_shorter_one(design: Table) -> None:
+def test_a_longer_design_begins_with_the_shorter_one(design: Design) -> None:
     assert np.array_equal(design(3, 2, 50)[:20], design(3, 2, 20))
     assert not np.array_equal(design(3, 2, 20), design(4, 2, 20))
 

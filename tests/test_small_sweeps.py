@@ -13,7 +13,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.sweeping import local
 from orchestrator.sweeping.local import why_here
-from orchestrator.training import OPTIMIZERS
+from orchestrator.training.optimizers import OPTIMIZERS
 
 
 def reason(**changes: Any) -> str | None:

@@ -14,7 +14,8 @@ from stacking import train_stacked, variants
 from test_stackable import reason
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
-from orchestrator.training import OPTIMIZERS, Ranks
+from orchestrator.training import Ranks
+from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
 from orchestrator.training.stacked_model import Computation
 from orchestrator.training.trainer import Trainer

@@ -15,7 +15,7 @@ from driving import trained_alone
 from test_failures import ON_RANK_1
 
 from orchestrator.cluster.connect import connect
-from orchestrator.cluster.engine import train_apart
+from orchestrator.cluster.sweeps import train_apart
 from orchestrator.cluster.tune_executor import TuneExecutor
 from orchestrator.planning.machines import Cluster
 

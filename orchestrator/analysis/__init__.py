@@ -1,9 +1,7 @@
 """Derives answers from the frontier, by pure functions on numbers."""
 
 from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
-from orchestrator.analysis.branches import FactorCost, Verdict
-from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about
-from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -20,28 +18,18 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.methods import methods_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
-from orchestrator.analysis.quality import Largeness, Quality, gaps, largeness
 from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
-from orchestrator.analysis.scaling import Scaling, compared_with, scaling_of, scalings
+from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
-    ScheduleStep,
     confirmed,
     megatron,
     schedule_of,
     steps_saved,
 )
-from orchestrator.analysis.tuned import (
-    OptionPoint,
-    RuleCost,
-    by_option,
-    rule_costs,
-    tables_of_rules,
-    tuned,
-)
+from orchestrator.analysis.tuned import RuleCost, rule_costs, tables_of_rules, tuned
 from orchestrator.analysis.two_runs import (
-    Agreement,
     Difference,
     TwoRuns,
     agreement_in_words,
@@ -58,7 +46,6 @@ from orchestrator.analysis.words import (
     fifth_in_words,
     frontier_cells,
     growing_sentence,
-    headline,
     in_count,
     in_time,
     in_words,

@@ -10,7 +10,7 @@ from orchestrator.analysis.points import beside_minima, curves_of, has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import DESIGN_NAMES, Choice, Range, Study
+from orchestrator.records import Choice, Range, Study, Value, short
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -55,10 +55,15 @@ def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
         for recipe in sweep["recipes"]
         if recipe["schedule"]
     }
-    algorithm = sweep["search"]["algorithm"]
-    same = ", the same at all batch sizes" * (algorithm in (*DESIGN_NAMES, "grid", "points"))
+    searches: dict[str, list[str]] = {}
+    for recipe in sweep["recipes"]:
+        search = recipe["search"] or sweep["search"]
+        searches.setdefault(search["algorithm"], []).append(recipe["name"])
+    how = " or ".join(f"{name} (for {listed(given)})" for name, given in searches.items())
+    how = how if len(searches) > 1 else next(iter(searches))
+    same = ", the same at all batch sizes" * (not any(s.search.is_adaptive for s in studies))
     return [
-        f"At each batch size of each recipe, a {algorithm} search with seed {sweep['seed']} tried "
+        f"At each batch size of each recipe, a {how} search with seed {sweep['seed']} tried "
         f"{ends_of([study.trials for study in studies])} points{same}.",
         f"The ranges were, for {'; '.join(recipes)}.",
         *(f"Schedule of {name}: {schedule}." for name, schedule in schedules.items()),
@@ -74,13 +79,13 @@ def _ranges(name: str, studies: Sequence[Study]) -> str:
     return f"{first} at batch size {sizes[0]} to {last} at {sizes[1]}"
 
 
-def _range(entry: object) -> str:
+def _range(entry: Range | Choice | Value) -> str:
     if isinstance(entry, Range):
         scale = "" if entry.scale == "linear" else f" ({entry.scale.replace('_', ' ')})"
         return f"{entry.low:g} to {entry.high:g}{scale}"
     if isinstance(entry, Choice):
         return f"of {listed([*map(str, entry.options)])}"
-    return f"{entry:.4g}" if isinstance(entry, float) else str(entry)
+    return short(entry)
 
 
 def _trials(studies: Sequence[Study]) -> list[str]:

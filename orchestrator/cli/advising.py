@@ -20,9 +20,6 @@ from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, mea
 LISTED = 4
 """Largest number of studies that a remark names."""
 
-LISTED_POINTS = ("points", "grid")
-"""Search algorithms whose points are listed, so that no trials can be added."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
@@ -54,7 +51,8 @@ def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Sugge
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     found = scalings(rows)
     widened = any("was widened to" in text for row in rows for text in row.warnings)
-    listed = any(s.is_one_point or s.search.algorithm in LISTED_POINTS for s in studies)
+    # No trials can be added to points that are listed.
+    listed = any(s.is_one_point or s.search.algorithm == "points" for s in studies)
     steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened or listed)
     remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
     return [_advice(run, sweep, studies, step) for step in steps], remarks

@@ -31,9 +31,8 @@ from orchestrator.analysis import (
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
-from orchestrator.records import StudyKey, mistake
+from orchestrator.records import StudyKey, Value, mistake, point_text, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
-from orchestrator.search import searched
 
 Searched = Mapping[StudyKey, Collection[str]]
 """The metaparameters that each study searched."""
@@ -167,10 +166,8 @@ def print_best(rows: Sequence[BestRow]) -> None:
         answer(f"{note}: {listed(studies, 3)}.")
 
 
-def _point(params: Mapping[str, object] | None, names: Collection[str] | None = None) -> str:
-    shown = {n: value for n, value in (params or {}).items() if names is None or n in names}
-    texts = {n: f"{v:.4g}" if isinstance(v, float) else str(v) for n, v in shown.items()}
-    return ", ".join(f"{name} {text}" for name, text in texts.items())
+def _point(params: Mapping[str, Value] | None, names: Collection[str] | None = None) -> str:
+    return point_text({n: v for n, v in (params or {}).items() if names is None or n in names})
 
 
 def what_next(rows: Sequence[FrontierRow], run: object) -> str:

@@ -260,7 +260,7 @@ def _measured(
 def _speeds(
     studies: Sequence[Study], sweep: Sweep, cluster: Cluster, folder: Path, data_dir: Path | None
 ) -> tuple[Mapping[StudyKey, Speed | None], int]:
-    from orchestrator.cluster.engine import train_apart
+    from orchestrator.cluster.sweeps import train_apart
     from orchestrator.planning.machines import fit_resources, ranks_at_once
     from orchestrator.planning.outlook import calibration_of, speeds_of
     from orchestrator.records import SweepFailed

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
-    from orchestrator.sweeping.session import Ended, Engine, How
+    from orchestrator.sweeping.session import Ended, How, OpensExecutor
 
 CODES = {"done": DONE, "unreached": GOAL_UNREACHED, "failed": FAILED, "interrupted": INTERRUPTED}
 """How a session ended -> the exit code of its command."""
@@ -50,7 +50,7 @@ def how_to_train(
     from orchestrator.sweeping.session import How
 
     return How(
-        engine=_engine(address, ray=ray),
+        open_executor=_executor(address, ray=ray),
         data_dir=data_dir,
         track=track or (),
         agree=lambda outlook: agree(outlook, yes=yes),
@@ -59,11 +59,11 @@ def how_to_train(
     )
 
 
-def _engine(address: str | None, *, ray: bool | None) -> Engine:
+def _executor(address: str | None, *, ray: bool | None) -> OpensExecutor:
     if ray is None and not (address or os.environ.get("RAY_ADDRESS")):
         return _what_helps
     if ray is not False:
-        from orchestrator.cluster.engine import ray_at
+        from orchestrator.cluster.sweeps import ray_at
 
         return ray_at(address, say)
     from orchestrator.sweeping.local import in_this_process
@@ -85,7 +85,7 @@ def _what_helps(
     from orchestrator.sweeping.local import in_this_process, why_here
 
     if (why := why_here(sweep, studies, data_dir)) is None:
-        return _engine(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
+        return _executor(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
     say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
     return in_this_process(run, sweep, studies, data_dir, asked_to_end, raise_errors=False)
 

@@ -23,7 +23,7 @@ from orchestrator.cli.options import (
     refuse_both,
 )
 from orchestrator.cli.terminal import answer, complain, console, say, table_of
-from orchestrator.records import BadInput, wrong_value
+from orchestrator.records import BadInput, searched, wrong_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -196,8 +196,6 @@ def _by_program(
 
 def announce(trial: Trial) -> None:
     """Says which trial is about to be trained, and with which metaparameters."""
-    from orchestrator.search import searched
-
     say(f"{trial.study.key}: {trial.settings}")
     if unset := searched(trial.study.space):
         say(f"Not set, so taken from the middle of the range: {', '.join(unset)}.")

@@ -18,9 +18,10 @@ from orchestrator.records import (
     Trial,
     Value,
     derive_seed,
+    searched,
     wrong_value,
 )
-from orchestrator.search import Fork, searched
+from orchestrator.search import Fork
 
 STEPS = 16
 """Number of steps of the shortest branches at the largest batch size, if no length is given."""
@@ -152,9 +153,7 @@ def _measured_from(study: Study, step: int) -> int:
             f"points: step {step:,} lies beyond the end of the trunk, step {study.budget_steps:,}.",
             code="beyond-the-end",
         )
-    found = 0
-    while found < step:
-        found = study.following(found)
+    found: int = next(at for at in study.measured() if at >= step)
     return found
 
 

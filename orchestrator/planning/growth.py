@@ -16,6 +16,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from orchestrator.planning.rehearsal import widest
@@ -35,7 +36,7 @@ from orchestrator.records import (
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
 from orchestrator.results import RunFiles, frontier_of
-from orchestrator.search import StudySearch, is_adaptive, result_of
+from orchestrator.search import StudySearch, result_of
 
 
 def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
@@ -118,7 +119,7 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         return
     if old.program is not None:
         yield f"{steps}, but a program was told the old one, and can't be judged by another"
-    if is_adaptive(old.search.algorithm):
+    if old.search.is_adaptive:
         yield (
             f"{steps}, but {old.search.algorithm} chose its points by results within the old budget"
         )
@@ -192,11 +193,7 @@ def _measured(study: Study, last: int) -> Collection[int]:
     """The steps up to `last` at which the study's trials are measured."""
     if study.program is not None:
         return range(last + 1)  # it reports when it likes
-    steps, step = {0}, study.following(0)
-    while step <= last and step not in steps:
-        steps.add(step)
-        step = study.following(step)
-    return steps
+    return {*takewhile(lambda step: step <= last, study.measured())}
 
 
 def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:

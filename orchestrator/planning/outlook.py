@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -195,11 +196,7 @@ def seconds_at_most(studies: Iterable[Study], data_dir: Path | None) -> float:
 
 def evaluations(study: Study, steps: int) -> int:
     """Number of evaluations of a trial with so many steps."""
-    count, step = 1, 0
-    while step < steps and study.following(step) > step:
-        step = study.following(step)
-        count += 1
-    return count
+    return 1 + sum(1 for _ in takewhile(lambda at: at[0] < steps, pairwise(study.measured())))
 
 
 def calibration_of(

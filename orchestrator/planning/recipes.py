@@ -22,6 +22,7 @@ from orchestrator.records import (
     Value,
     mistakes_in,
     refuse_unknown,
+    searched,
     shown,
     wrong_value,
 )
@@ -33,7 +34,6 @@ from orchestrator.search import (
     even_axes,
     grid,
     load_space,
-    searched,
     space_from,
 )
 from orchestrator.training import check_metaparameters

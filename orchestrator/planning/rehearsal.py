@@ -23,8 +23,9 @@ from orchestrator.records import (
     Value,
     mistakes_in,
     refuse_unknown,
+    searched,
 )
-from orchestrator.search import assemble, distinct, searched
+from orchestrator.search import assemble, distinct
 from orchestrator.training import one_thread, rehearse
 from orchestrator.workloads import Workload
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of

@@ -34,8 +34,9 @@ from orchestrator.records import (
     Program,
     SearchPlan,
     Study,
+    searched,
 )
-from orchestrator.search import Entry, searched
+from orchestrator.search import Entry
 from orchestrator.workloads import Workload, load_workload, splits_of
 
 MOST_STUDIES, MOST_TRIALS = 2_000, 250_000

@@ -31,6 +31,9 @@ from orchestrator.records.ranges import (
     Value,
     check_kind,
     near_bounds,
+    point_text,
+    searched,
+    short,
     widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, shown_pair
@@ -50,6 +53,7 @@ from orchestrator.records.studies import (
     Source,
     Study,
     StudyKey,
+    plain,
 )
 from orchestrator.records.trials import (
     STATUSES,

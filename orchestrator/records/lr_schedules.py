@@ -66,15 +66,29 @@ DECAYS: dict[str, _Shape] = {
 
 _LENGTHS = ("decay_steps", "decay_fraction", "hold_fraction")
 _WARMUPS = ("warmup_steps", "warmup_epochs", "warmup_fraction")
-SCHEDULE_SETTINGS = frozenset(
-    ["decay", *_LENGTHS, *_WARMUPS] + [name for shape in DECAYS.values() for name in shape.defaults]
-)
-"""Names of all metaparameters that belong to the schedule."""
+SCHEDULE_SETTINGS: dict[str, str] = {
+    "decay": f"shape of the learning rate after warmup: constant (default), "
+    f"{', '.join([*DECAYS][1:])}",
+    "decay_steps": "length of the decay in steps [all steps after warmup]",
+    "decay_fraction": "length of the decay as a share of the steps after warmup [1]",
+    "hold_fraction": "share of the steps after warmup before the decay, which takes the rest [0]",
+    "end_factor": "linear, polynomial, cosine, cosine_restarts, cyclical: last learning rate "
+    "divided by the first [0; cyclical: 0.1]",
+    "power": "polynomial, inverse_power: exponent of the decay [2; inverse_power: 0.5]",
+    "cycles": "cosine_restarts, cyclical: number of cycles [4]",
+    "drops": "step: number of drops [2]",
+    "drop_factor": "step: factor on the learning rate at each drop [0.1]",
+    "warmup_steps": "length of the warmup in steps [0]",
+    "warmup_epochs": "length of the warmup in epochs",
+    "warmup_fraction": "length of the warmup as a share of the budget",
+}
+"""All metaparameters that belong to the schedule, with their meaning and, in brackets, their
+default."""
 
 
 def check_schedule(names: Iterable[str], decays: Iterable[Value]) -> None:
     """Refuses settings that no shape in `decays`, from which trials choose, would use."""
-    given = set(names) & SCHEDULE_SETTINGS
+    given = set(names) & SCHEDULE_SETTINGS.keys()
     used = {"decay", *_WARMUPS}
     for decay in decays:
         if decay not in DECAYS:
@@ -157,7 +171,7 @@ def schedule_of(study: Study, params: Mapping[str, Value], size: int | None) -> 
     learning rate is constant. `size` is the number of examples in an epoch. If the batch size
     grows, decay and warmup are counted in examples: a step counts as the number of steps at the
     first batch size that train on as many examples."""
-    if study.batch_schedule is None and not SCHEDULE_SETTINGS & params.keys():
+    if study.batch_schedule is None and not SCHEDULE_SETTINGS.keys() & params.keys():
         return None
     batches, first = study.batches, study.batches.first
     factor = make_schedule(

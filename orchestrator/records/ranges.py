@@ -12,6 +12,19 @@ from orchestrator.records.errors import BadInput, wrong_value
 Value = float | int | str | bool
 """The value of one metaparameter."""
 
+
+def short(value: Value | None) -> str:
+    """A value as people read it."""
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def point_text(point: Mapping[str, Value]) -> str:
+    """The metaparameters of a point as people read them."""
+    return ", ".join(f"{name} {short(value)}" for name, value in point.items())
+
+
 Scale = Literal["linear", "log", "reverse_log"]
 
 Side = Literal["low", "high"]
@@ -133,6 +146,12 @@ def check_kind(name: str, value: Value, default: Value) -> None:
 
 Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> the range or choice that is searched, or a plain value, which is fixed."""
+
+
+def searched(space: Space) -> list[str]:
+    """The metaparameters that vary. They are the dimensions of the search."""
+    return [name for name, entry in space.items() if isinstance(entry, Range | Choice)]
+
 
 NEAR_BOUND = 0.05
 """Share of a range: if the best trial lies closer than this to an end of the range, better values

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Literal
 
 from orchestrator.records.errors import wrong_value
 from orchestrator.records.goals import Goal
-from orchestrator.records.ranges import Choice, Range, Space, Value
+from orchestrator.records.ranges import Space, Value, searched
 from orchestrator.records.roles import COURSE, END, FREE, GROWS, SEARCH
 from orchestrator.records.stages import BatchSchedule, Cooldown, Stage
 
@@ -146,6 +146,16 @@ class SearchPlan:
         """Whether the points are an even sample of the space, which depends on no result."""
         return self.algorithm in DESIGN_NAMES and not self.extend
 
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether points depend on results, or may, since nobody knows how they were chosen."""
+        return self.algorithm not in (*DESIGN_NAMES, "points")
+
+
+def plain(optimizer: str) -> str:
+    """The name of an optimizer as tables have it: case and underscores don't matter."""
+    return optimizer.replace("_", "").lower()
+
 
 ENOUGH_SIZES = 4
 """Smallest number of batch sizes of a curve for which there is an answer and a recommendation."""
@@ -221,8 +231,7 @@ class Study:
     def is_one_point(self) -> bool:
         """Whether there is nothing to search, because the search space has a single point. It is
         trained once, and repeated with other seeds."""
-        searched = any(isinstance(entry, Range | Choice) for entry in self.space.values())
-        return self.trials == 1 and not searched
+        return self.trials == 1 and not searched(self.space)
 
     @property
     def launches(self) -> int:
@@ -266,6 +275,13 @@ class Study:
             return min(self.grid.after(step), self.budget_steps)
         later = bisect_right(self._measured, step)
         return self._measured[later] if later < len(self._measured) else self.budget_steps
+
+    def measured(self) -> Iterator[int]:
+        """Yields the steps of all measurements, from step 0 on."""
+        before, step = -1, 0
+        while step > before:
+            yield step
+            before, step = step, self.following(step)
 
     @cached_property
     def _measured(self) -> list[int]:

@@ -106,12 +106,11 @@ class Trial:
         for goal, fields in zip(self.study.goals, document["study"]["goals"], strict=True):
             if not goal.holds:  # earlier versions knew no others
                 del fields["measurements"], fields["examples"]
-        if self.study.program is None:  # nor programs
-            del document["study"]["program"]
+        for name in ("program", "cooldown"):  # nor these
+            if getattr(self.study, name) == getattr(Study, name):  # the default
+                del document["study"][name]
         if self.study.extras.precision == "float32":  # nor another precision of evaluations
             del document["study"]["extras"]["precision"]
-        if self.study.cooldown is None:  # nor cooldowns
-            del document["study"]["cooldown"]
         text = json.dumps(document, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

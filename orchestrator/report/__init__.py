@@ -2,7 +2,6 @@
 
 from orchestrator.report.branch_content import BranchContent
 from orchestrator.report.branch_page import write_branch_report
-from orchestrator.report.content import Panel, Settings
-from orchestrator.report.gathering import Source, panels_of
+from orchestrator.report.gathering import Source
 from orchestrator.report.page import figures_of, settings_of, write_report_of
 from orchestrator.report.scales import frontier_for_page

@@ -24,9 +24,9 @@ from orchestrator.analysis.words import (
     in_time,
     listed,
 )
-from orchestrator.records import ENOUGH_SIZES
+from orchestrator.records import ENOUGH_SIZES, point_text, short
 from orchestrator.report.content import Panel, grouped
-from orchestrator.report.sections import Show, bullets, cards, in_devices, lead, short
+from orchestrator.report.sections import Show, bullets, cards, in_devices, lead
 from orchestrator.report.style import (
     Drawing,
     guide,
@@ -199,7 +199,7 @@ def _card(cost: Cost) -> str:
         needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"
         if one.money is not None:
             needs += f", {in_digits(one.money)} in money"
-    point = ", ".join(f"{name} {short(value)}" for name, value in cost.params.items())
+    point = point_text(cost.params)
     needs += f"; {point}" if point else ""
     return f"<b>{cost.batch_size:,}</b> {escape(cost.recipe)}<br><span>{escape(needs)}</span>"
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from orchestrator.analysis.words import frontier_cells, on_medians
+from orchestrator.records import short
 from orchestrator.report import cost, metaparameters, numbers, quality, training, trials
 from orchestrator.report.answer import answer_of
 from orchestrator.report.content import Panel
-from orchestrator.report.sections import MOST_ROWS, Show, alone, fold, lead, section, short, table
+from orchestrator.report.sections import MOST_ROWS, Show, alone, fold, lead, section, table
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from orchestrator.records import BadInput, Value, mistake
+from orchestrator.records import BadInput, mistake
 from orchestrator.report.style import Drawing
 
 logger = logging.getLogger(__name__)
@@ -109,12 +109,6 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
-
-
-def short(value: Value | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def in_devices(count: int) -> str:

@@ -16,5 +16,4 @@ from orchestrator.results.outcomes import (
     steps_to_all,
 )
 from orchestrator.results.remarks import unknown_of
-from orchestrator.results.repeats import median_interval
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches

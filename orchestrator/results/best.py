@@ -64,8 +64,7 @@ def best_of(
     is None, the highest value is best if a goal asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
-    sign = sign_of(studies, metric, maximise)
-    rows = best_of_studies(run, studies, metric, maximise=sign < 0, first=first, within=within)
+    rows = best_of_studies(run, studies, metric, maximise=maximise, first=first, within=within)
     if all(row.value is None for row in rows):
         refuse_unmeasured(run, studies, metric)
     return rows
@@ -85,14 +84,15 @@ def best_of_studies(
     studies: Sequence[Study],
     metric: str,
     *,
-    maximise: bool = False,
+    maximise: bool | None = None,
     first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The same as `best_of` for the given studies, even if none measured the metric."""
+    sign = sign_of(studies, metric, maximise)
     if run.is_compact and any(within):
-        _refuse_unless_kept(run, studies, metric, maximise=maximise, first=first)
-    work = partial(_rows_of, run, metric, -1.0 if maximise else 1.0, first, within)
+        _refuse_unless_kept(run, studies, metric, maximise=sign < 0, first=first)
+    work = partial(_rows_of, run, metric, sign, first, within)
     return [row for of_study in run.in_parallel(work, studies) for row in of_study]
 
 

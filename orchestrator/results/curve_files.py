@@ -192,12 +192,6 @@ def _read_cells(content: bytes) -> tuple[pa.Table, list[str]]:
         return _no_curve(), [str(error)]
 
 
-def _used(names: Iterable[str]) -> list[str]:
-    """The columns among `names` that are known, or can be a metric."""
-    ours = ("step", "seconds")
-    return [n for n in names if n in ours or (n and n.isprintable() and is_metric(n))]
-
-
 def _no_curve() -> pa.Table:
     return pa.table({"step": pa.array([], pa.int64())})
 
@@ -220,14 +214,19 @@ def _indices(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
     indices: dict[str, int] = {}
     for index, name in enumerate(names):
         indices.setdefault(name, index)
-    used = dict.fromkeys(_used(indices))
+    ours = ("step", "seconds")
+    used = {
+        name: at
+        for name, at in indices.items()
+        if name in ours or (name and name.isprintable() and is_metric(name))
+    }
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")
     if unused := [name for at, name in enumerate(names) if name not in used or at != indices[name]]:
         flaws.append(
             f"columns that are no metric, or are there twice, are left out: {shown(unused)}"
         )
-    return {name: indices[name] for name in used}
+    return used
 
 
 def _read_rows(

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.files.places import new_folder, pack
-from orchestrator.records import DESIGN_NAMES, BadInput, Choice, Goal, Range, Space, Status, Study
+from orchestrator.records import BadInput, Choice, Goal, Range, Space, Status, Study
 from orchestrator.results.archive import Progress, in_parallel
 from orchestrator.results.archive_documents import OURS, SCALES
 from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
@@ -186,11 +186,9 @@ def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> 
         trials, measurements = of.trials(study.key), of.measurements(study.key)
         if not len(trials):
             continue
+        table = measurements
         if of is run and not holds_branches(run):
-            kept = _needed(study, trials, measurements)
-        else:
-            kept = np.full(len(measurements), True)
-        table = measurements.filter(pa.array(kept))
+            table = measurements.filter(pa.array(_needed(study, trials, measurements)))
         # Metrics are in the order of their names, however the files of trials were merged.
         names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
         rows = _without_machines(trials, machines)
@@ -215,8 +213,7 @@ def _needed(study: Study, trials: pa.Table, measurements: pa.Table) -> NDArray[n
     """Which measurements of a study's trials a compact run holds."""
     trial, step = numbers(measurements["trial"]), numbers(measurements["step"])
     # A sampler was told whole curves, and is told them again when the run goes on.
-    sampled = study.search.algorithm not in (*DESIGN_NAMES, "grid", "points")
-    if sampled or study.is_one_point or not len(trial):
+    if study.search.is_adaptive or study.is_one_point or not len(trial):
         return np.full(len(trial), True)
     found = np.full(len(trial), False)
     counted = Counted(study, trials)

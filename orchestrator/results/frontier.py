@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from orchestrator.records import (
     BadInput,
     BatchSchedule,
-    Choice,
     Goal,
-    Range,
     Study,
     StudyKey,
     Value,
+    point_text,
+    searched,
     unknown,
 )
 from orchestrator.records.stages import TRUNK, Cooldown
@@ -135,10 +135,7 @@ class FrontierRow:
             return [*self.warnings]
         said = []
         if self.trial is not None and self.answering[0] not in (None, self.trial):
-            point = ", ".join(
-                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in (self.params or {}).items()
-            )
+            point = point_text(self.params or {})
             said.append(f"the fewest steps are of trial {self.trial}, by luck: {point}")
         if again.reached < again.count:
             said.append(f"{again.reached} of {again.count} repeats reached it")
@@ -280,7 +277,6 @@ def _row(
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
-    searched = sum(isinstance(entry, Range | Choice) for entry in study.space.values())
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
@@ -295,7 +291,7 @@ def _row(
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.row_of),
-        searched=searched if study.search.is_even_sample else None,
+        searched=len(searched(study.space)) if study.search.is_even_sample else None,
         train_size=study.train_size,
         repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),

@@ -271,7 +271,8 @@ def _first_time(rows: list[Row]) -> float:
 def _reader(path: Path) -> Callable[[bytes, Row, list[Row], list[str]], None] | None:
     if "tfevents" in path.name:
         return _tensorboard
-    return {".wandb": _wandb, ".csv": _history, ".jsonl": _history}.get(path.suffix.lower())
+    lines = dict.fromkeys((".csv", ".jsonl", ".ndjson"), _history)
+    return {".wandb": _wandb, **lines}.get(path.suffix.lower())
 
 
 def _named_in(path: Path) -> Row:

@@ -150,10 +150,8 @@ class Purpose:
             return "another version"
 
 
-@lru_cache(maxsize=8)
-def _parsed(text: str) -> Any:
-    """The document in a text that may be long and is read often. Nobody changes it."""
-    return json.loads(text)
+_parsed = lru_cache(maxsize=8)(json.loads)
+"""The document in a text that may be long and is read often. Nobody changes it."""
 
 
 def _listed(widths: Mapping[StudyKey, int]) -> list[dict[str, Any]]:

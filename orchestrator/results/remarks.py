@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from statistics import median_low
 
 import numpy as np
 import pyarrow as pa
@@ -76,7 +77,7 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
     count = 1 if study.stop_dominated else 3
     best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
-        name: sorted(point[name] for point in best)[(len(best) - 1) // 2]
+        name: median_low(point[name] for point in best)
         for name in best[0]
         if isinstance(space.get(name), Range) and all(name in point for point in best)
     }

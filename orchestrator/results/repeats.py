@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -133,9 +134,9 @@ def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | Non
     """The trial, the first of equal ones, with the lowest median of repeats up to `last`."""
     medians = {}
     for trial, draws in of_trials.items():
-        if steps := sorted(step for number, (step, _) in draws.items() if number <= last):
-            medians[trial] = steps[len(steps) // 2]
-    return min(medians, key=lambda trial: medians[trial], default=None)
+        if steps := [step for number, (step, _) in draws.items() if number <= last]:
+            medians[trial] = statistics.median_high(steps)
+    return min(medians, key=medians.__getitem__, default=None)
 
 
 def repeats_from(
@@ -161,8 +162,7 @@ def repeats_from(
 
 
 def _median(draws: Sequence[Draw]) -> float:
-    steps = sorted(step for step, _ in draws)
-    return (steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2
+    return float(statistics.median(step for step, _ in draws))
 
 
 def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:

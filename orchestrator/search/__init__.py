@@ -8,10 +8,9 @@ from orchestrator.search.proposer import (
     check_algorithm,
     even_axes,
     grid,
-    is_adaptive,
 )
 from orchestrator.search.queue import STOPPED, AnySearch, Director, Queue
-from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of, tighter
+from orchestrator.search.race import Bounds, PackRace, Proposal, ending, result_of
 from orchestrator.search.rounds import StudySearch
 from orchestrator.search.space import (
     LONGEST_TEXT,
@@ -23,6 +22,5 @@ from orchestrator.search.space import (
     distinct,
     known_spaces,
     load_space,
-    searched,
     space_from,
 )

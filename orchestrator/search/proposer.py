@@ -22,9 +22,10 @@ from orchestrator.records import (
     Value,
     derive_seed,
     refuse_unknown,
+    searched,
     unknown,
 )
-from orchestrator.search.space import assemble, distinct, searched
+from orchestrator.search.space import assemble, distinct
 
 if TYPE_CHECKING:
     from orchestrator.search.adaptive import Adaptive
@@ -36,7 +37,7 @@ LARGEST_TABLE = 17
 """Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a
 widened space is taken to hold no new points."""
 
-Table = Callable[[int, int, int], NDArray[np.float64]]
+Design = Callable[[int, int, int], NDArray[np.float64]]
 """Function (seed, dimensions, points) -> the first points of a sequence in the unit cube. A longer
 table begins with the points of a shorter one."""
 
@@ -86,21 +87,18 @@ def independent(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
     return np.random.default_rng(seed).random((points, dimensions))
 
 
-DESIGNS: dict[str, Table] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
+DESIGNS: dict[str, Design] = dict(zip(DESIGN_NAMES, (halton, sobol, independent), strict=True))
 
 ADAPTIVE = ("tpe", "gp", "cmaes")
 """Names of Optuna's samplers. Other samplers are given as an import path."""
 
 
-def is_adaptive(algorithm: str) -> bool:
-    return algorithm in ADAPTIVE or ":" in algorithm
-
-
 def check_algorithm(algorithm: str) -> str:
     """Refuses an unknown algorithm, and a sampler that can't be imported."""
-    if algorithm not in (*DESIGNS, "grid", "points", *ADAPTIVE) and ":" not in algorithm:
-        raise unknown("search algorithm", algorithm, (*DESIGNS, "grid", "points", *ADAPTIVE))
-    if is_adaptive(algorithm):
+    known = (*DESIGNS, "grid", "points")
+    if algorithm not in (*known, *ADAPTIVE) and ":" not in algorithm:
+        raise unknown("search algorithm", algorithm, (*known, *ADAPTIVE))
+    if algorithm not in known:
         from orchestrator.search.adaptive import check_sampler
 
         check_sampler(algorithm)
@@ -118,7 +116,7 @@ def propose(study: Study, sweep_seed: int, first: int, count: int) -> list[Point
 
 def sampler_for(study: Study, sweep_seed: int) -> Adaptive | None:
     """The sampler that proposes the points of `study`; None if they don't depend on results."""
-    if not is_adaptive(study.search.algorithm):
+    if not study.search.is_adaptive:
         return None
     from orchestrator.search.adaptive import Adaptive
 

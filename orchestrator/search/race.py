@@ -19,7 +19,6 @@ from typing import Literal
 
 from orchestrator.records import FinishedTrial, Goal, Status, Study, Trial, TrialKey, Value, Watch
 from orchestrator.records.cooling import Cooling
-from orchestrator.search.proposer import is_adaptive
 
 Ended = Literal["dominated", "paused"] | None
 
@@ -129,7 +128,7 @@ def result_of(finished: FinishedTrial) -> Result:
             passed[goal] = met
         else:
             unmet[goal] = earliest
-        shown[goal] = tuple(curve if is_adaptive(study.search.algorithm) else curve[-1:])
+        shown[goal] = tuple(curve if study.search.is_adaptive else curve[-1:])
     return Result(
         key=trial.key,
         status=outcome.status,

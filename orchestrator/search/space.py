@@ -20,7 +20,9 @@ from orchestrator.records import (
     Value,
     cut,
     mistakes_in,
+    plain,
     refuse_unknown,
+    searched,
     unknown,
     wrong_value,
 )
@@ -43,9 +45,7 @@ def known_spaces() -> list[str]:
 
 def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
     """The search space of `optimizer` for `workload` from the optimizer's file, if there is one."""
-    # An optimizer's name may be written with or without underscores, in upper or lower case.
-    stems = {stem.replace("_", ""): stem for stem in known_spaces()}
-    stem = stems.get(optimizer.replace("_", "").lower())
+    stem = {plain(stem): stem for stem in known_spaces()}.get(plain(optimizer))
     if stem is None:
         return {}
     path = SEARCH_SPACES / f"{stem}.yaml"
@@ -54,11 +54,6 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
     overrides = document.get("workloads", {})
     of_family, of_workload = overrides.get(name.partition("/")[0], {}), overrides.get(name, {})
     return space_from({**document["space"], **of_family, **of_workload}, str(path))
-
-
-def searched(space: Space) -> list[str]:
-    """The metaparameters that vary. They are the dimensions of the search."""
-    return [name for name, entry in space.items() if isinstance(entry, (Range, Choice))]
 
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:

@@ -44,7 +44,7 @@ from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.tracking import Trackers, check_trackers
 from orchestrator.training import Checkpoint, States
 
-Engine = Callable[
+OpensExecutor = Callable[
     [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
     AbstractContextManager[Executor],
 ]
@@ -64,7 +64,7 @@ ENDING = (
 class How:
     """How a session trains, and how it talks to its user."""
 
-    engine: Engine
+    open_executor: OpensExecutor
     data_dir: Path | None = None
     track: Sequence[str] = ()
     """Names of the trackers that are told of each trial."""
@@ -252,7 +252,7 @@ def _train_missing(
     studies = [search.study for search in queue.searches.values()]
     try:
         with (
-            how.engine(run, planned.sweep, studies, how.data_dir, asked_to_end) as executor,
+            how.open_executor(run, planned.sweep, studies, how.data_dir, asked_to_end) as executor,
             heeded(interrupted, lambda: progress.notes.append(ENDING)),
             closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),

@@ -2,8 +2,8 @@
 
 from orchestrator.training.checkpoint import Checkpoint, States
 from orchestrator.training.entry import Task
-from orchestrator.training.loop import Left, follow, train, train_on_ranks
-from orchestrator.training.optimizers import OPTIMIZERS, accepted_by, is_built_in
+from orchestrator.training.loop import Left, train, train_on_ranks
+from orchestrator.training.optimizers import accepted_by, is_built_in
 from orchestrator.training.pack import time_alone, train_in_stack, train_pack
 from orchestrator.training.ranks import (
     Ranks,

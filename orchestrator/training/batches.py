@@ -106,7 +106,7 @@ class BatchSlices:
         ranks: int,
         ghost_size: int,
     ) -> None:
-        slices = cut(stage.batch_size, ranks, ghost_size)
+        slices = in_slices(stage.batch_size, ranks, ghost_size)
         assert sum(stop - start for start, stop in slices) == stage.batch_size, (slices, stage)
         self._slice = slices[rank]
         self._largest_slice = max(stop - start for start, stop in slices)
@@ -149,7 +149,7 @@ class BatchSlices:
         self._batches = iter([])
 
 
-def cut(size: int, pieces: int, ghost_size: int = 1) -> list[tuple[int, int]]:
+def in_slices(size: int, pieces: int, ghost_size: int = 1) -> list[tuple[int, int]]:
     """Divides `size` positions into `pieces` runs of whole ghosts, as evenly as possible. Runs may
     be empty. Without batch norm, a ghost is one example."""
     count = ghosts(size, ghost_size)

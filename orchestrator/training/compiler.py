@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
 
 from orchestrator.records import BadInput
 from orchestrator.training.memory import out_of_memory
+from orchestrator.training.modifiers import length_of
 
 COMPILER: dict[str, Any] = {"backend": "inductor", "options": {"fallback_random": True}}
 """Arguments of torch.compile. Random numbers, such as those of dropout, are drawn as they are
@@ -60,10 +61,7 @@ def refusals() -> Iterator[None]:
 
 def check_alike(own: list[Tensor], compiled: list[Tensor], precision: str) -> None:
     """Refuses compiled code whose gradients differ from the model's own by more than rounding."""
-    apart, whole = (
-        float(torch.stack(torch._foreach_norm([*tensors])).double().norm())
-        for tensors in (torch._foreach_sub(compiled, own), own)
-    )
+    apart, whole = length_of(torch._foreach_sub(compiled, own)), length_of(own)
     # Where a trial has diverged, no code has a gradient.
     if math.isfinite(whole) and not apart <= TOLERANCE[precision] * whole:
         raise BadInput(

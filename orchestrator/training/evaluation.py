@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from orchestrator.records import BadInput, Extras, derive_seed
-from orchestrator.training.batches import cut
+from orchestrator.training.batches import in_slices
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.modifiers import in_precision
 from orchestrator.training.ranks import Ranks
@@ -102,7 +102,7 @@ class Evaluator:
     def _numbers(self, split: str, index: Tensor, sums_of: SumsOf) -> list[Values]:
         """Returns the workload's summary of the split's examples at `index`, for each model."""
         # A rank whose slice is empty still evaluates one empty batch, to know the metrics' names.
-        start, stop = cut(len(index), self.ranks.count)[self.ranks.rank]
+        start, stop = in_slices(len(index), self.ranks.count)[self.ranks.rank]
         draws = [(indices,) for indices in torch.split(index[start:stop], self.at_once)]
         sums: Sums = {}
         for batch in self._batches(split, draws):

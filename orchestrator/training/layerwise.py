@@ -35,7 +35,7 @@ class LayerWise:
         """Returns `optimizer` with its steps scaled. Its weight decay is moved into the ratio."""
         decays = [group["weight_decay"] for group in optimizer.param_groups]
         for group in optimizer.param_groups:
-            group["decay"], group["weight_decay"] = group["weight_decay"], 0.0
+            group["weight_decay"] = 0.0
         if self.ratio == "gradient":
             optimizer.register_step_pre_hook(
                 lambda stepped, *_: self._scale_gradients(stepped, decays)

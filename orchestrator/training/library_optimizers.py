@@ -20,7 +20,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from orchestrator.files.own_code import import_own
-from orchestrator.records import BadInput, Value, check_kind, unknown
+from orchestrator.records import BadInput, Value, check_kind, plain, unknown
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.workloads import Group
 
@@ -111,9 +111,8 @@ class LibraryOptimizer:
 
 
 def find(name: str) -> LibraryOptimizer | None:
-    """Returns the optimizer called `name`, in upper or lower case and with or without underscores;
-    None if it is not in the table."""
-    wanted = name.replace("_", "").lower()
+    """Returns the optimizer called `name`, however it is spelt; None if it is not in the table."""
+    wanted = plain(name)
     if wanted not in LIBRARY:
         return None
     library, member = LIBRARY[wanted]
@@ -162,7 +161,7 @@ def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:
 
 def _numbered(name: str, default: tuple[Value, ...]) -> list[str]:
     """Returns the names of the parts of an argument that is a tuple: beta1, beta2, ..."""
-    stem = name.removesuffix("s") if name.endswith("s") else f"{name}_"
+    stem = _OUR_WORDS.get(name) or (name[:-1] if name.endswith("s") else f"{name}_")
     return [f"{stem}{number}" for number in range(1, len(default) + 1)]
 
 

@@ -129,6 +129,11 @@ def kept(parameters: Sequence[Tensor]) -> Iterator[None]:
                 torch._foreach_copy_(list(parameters), before)
 
 
+def length_of(tensors: Sequence[Tensor]) -> float:
+    """Returns the Euclidean norm of all tensors together."""
+    return float(torch.stack(torch._foreach_norm([*tensors])).double().norm())
+
+
 class Stream:
     """The random numbers of one rank's dropout and noise. They do not depend on what else the
     process draws from torch's generators."""

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
 from orchestrator.noise.gradients import Scales, chunks_for, of_norms, per_chunk, per_example
-from orchestrator.records import BadInput, Trial, TrialKey, derive_seed
+from orchestrator.records import BadInput, Trial, TrialKey, derive_seed, plain
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.modifiers import Stream, in_precision
-from orchestrator.training.optimizers import make_optimizer, plain
+from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
 from orchestrator.training.trainer import fresh_model
@@ -150,11 +150,7 @@ class NoiseMeter:
             for _, part in zip(range(count), divided(batch, size), strict=False):
                 self.pulse()
                 losses = loss(part, {})
-                found = torch.autograd.grad(losses.mean(), weights, allow_unused=True)
-                yield [
-                    torch.zeros_like(w) if g is None else g
-                    for w, g in zip(weights, found, strict=True)
-                ]
+                yield torch.autograd.grad(losses.mean(), weights, materialize_grads=True)
 
         return per_chunk(gradients(), size, scales)
 

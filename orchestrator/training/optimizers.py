@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer, RMSprop
 
-from orchestrator.records import BadInput, Value, unknown
+from orchestrator.records import BadInput, Value, plain, unknown
 from orchestrator.training.compiler import spare_compiler
 from orchestrator.training.groups import Losses, sorted_parameters
 from orchestrator.training.layerwise import LayerWise
@@ -102,22 +102,16 @@ OPTIMIZERS: dict[str, BuiltIn] = {
 _TORCH_NAMES = {"learning_rate": "lr", "epsilon": "eps", "smoothing": "alpha"}
 
 
-def plain(name: str) -> str:
-    """Returns the name as in `OPTIMIZERS`: case and underscores don't matter."""
-    return name.replace("_", "").lower()
-
-
 def is_built_in(name: str) -> bool:
     return plain(name) in OPTIMIZERS
 
 
 def accepted_by(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the metaparameters that the optimizer requires, and those that are optional."""
-    if not is_built_in(name):
-        found = _from_library(name)
-        return found.required, tuple(found.settings)
-    kind = OPTIMIZERS[plain(name)]
-    return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
+    if (kind := OPTIMIZERS.get(plain(name))) is not None:
+        return kind.required, ("weight_decay", *kind.defaults, *kind.takes_more)
+    found = _from_library(name)
+    return found.required, tuple(found.settings)
 
 
 def numbers_by_default(name: str) -> dict[str, float]:
@@ -145,9 +139,8 @@ def make_optimizer(
     """Makes the optimizer of all parameters of `model`. `groups` are those of the workload. By the
     `losses` of a few examples, an optimizer like Muon finds the head."""
     spare_compiler()
-    if not is_built_in(name):
+    if (kind := OPTIMIZERS.get(plain(name))) is None:
         return _from_library(name).build(model, params, groups, losses)
-    kind = OPTIMIZERS[plain(name)]
     arguments: dict[str, Any] = {
         _TORCH_NAMES.get(name, name): value
         for name, value in {**kind.defaults, **params}.items()

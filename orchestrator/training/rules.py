@@ -20,8 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from orchestrator.records import plain
 from orchestrator.training.layout import Layout
-from orchestrator.training.optimizers import OPTIMIZERS, is_built_in, plain, rates_of
+from orchestrator.training.optimizers import OPTIMIZERS, is_built_in, rates_of
 from orchestrator.training.same_bits import orthogonalised
 
 State = Mapping[str, Tensor]

@@ -14,20 +14,7 @@ from orchestrator.training.optimizers import LAYERWISE, OPTIMIZERS, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of
 
 GENERAL: dict[str, str] = {
-    "decay": "shape of the learning rate after warmup: constant (default), linear, polynomial, "
-    "cosine, cosine_restarts, cyclical, step, inverse_sqrt, inverse_power",
-    "decay_steps": "length of the decay in steps [all steps after warmup]",
-    "decay_fraction": "length of the decay as a share of the steps after warmup [1]",
-    "hold_fraction": "share of the steps after warmup before the decay, which takes the rest [0]",
-    "end_factor": "linear, polynomial, cosine, cosine_restarts, cyclical: last learning rate "
-    "divided by the first [0; cyclical: 0.1]",
-    "power": "polynomial, inverse_power: exponent of the decay [2; inverse_power: 0.5]",
-    "cycles": "cosine_restarts, cyclical: number of cycles [4]",
-    "drops": "step: number of drops [2]",
-    "drop_factor": "step: factor on the learning rate at each drop [0.1]",
-    "warmup_steps": "length of the warmup in steps [0]",
-    "warmup_epochs": "length of the warmup in epochs",
-    "warmup_fraction": "length of the warmup as a share of the budget",
+    **SCHEDULE_SETTINGS,
     "layerwise_ratio": "layer-wise rates for sgd, momentum, nesterov, adagrad, rmsprop or adam: "
     "gradient (as in LARS) or update (as in LAMB)",
     "layerwise_trust": "factor on each layer-wise ratio [1]",
@@ -90,7 +77,7 @@ def _check_values(params: Mapping[str, Value]) -> None:
 def sort(params: Mapping[str, Value], workload: Workload) -> Sorted:
     loss = metaparameters_of(workload)
     modifiers: dict[str, Any] = {name: params[name] for name in MODIFIERS if name in params}
-    elsewhere = SCHEDULE_SETTINGS | set(MODIFIERS) | loss.keys()
+    elsewhere = {*SCHEDULE_SETTINGS, *MODIFIERS, *loss}
     for name in loss.keys() & params.keys():
         check_kind(name, params[name], loss[name])
     _check_values({name: value for name, value in params.items() if name not in loss})

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Choice, Extras, Range, Trial
+from orchestrator.records import BadInput, Extras, Trial, searched
 from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory, memory_told
@@ -135,8 +135,7 @@ def why_not_by_settings(trial: Trial, workload: Workload, train: Split) -> str |
         if holds:
             return reason
     for name in RANDOM:
-        varies = isinstance(trial.study.space.get(name), Range | Choice)
-        if name in trial.params and (varies or getattr(modifiers, name)):
+        if name in trial.params and (name in searched(study.space) or getattr(modifiers, name)):
             return f"{name!r} draws random numbers in every step"
     if type(source := source_of(train)).batches is not Split.batches:
         return f"{type(source).__name__} fetches batches for one trial at a time"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from orchestrator.records import Choice, Range, Trial, Value
+from orchestrator.records import Trial, Value, searched
 from orchestrator.records.lr_schedules import Factor, schedule_of
 from orchestrator.training.batches import BatchOrder
 from orchestrator.training.groups import Losses
@@ -83,7 +83,7 @@ def numbers_among(settings: Mapping[str, Value], trial: Trial) -> list[str]:
     return [
         name
         for name, value in settings.items()
-        if is_number(value) and (name not in space or isinstance(space[name], Range | Choice))
+        if is_number(value) and (name not in space or name in searched(space))
     ]
 
 

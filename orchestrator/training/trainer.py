@@ -18,7 +18,7 @@ from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import BatchSlices
 from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept
+from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept, length_of
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
@@ -169,8 +169,7 @@ class Trainer:
                 metrics["batch/gradient_norm"] = self._gradient_norm
         if self._initial is not None:
             moved = torch._foreach_sub([p.detach() for p in self.parameters], self._initial)
-            norms = torch.stack(torch._foreach_norm(moved))
-            metrics["weights/distance"] = float(norms.double().norm())
+            metrics["weights/distance"] = length_of(moved)
         self._since = 0
         self._losses.forget(self._slices.pieces)
         return metrics
@@ -201,6 +200,10 @@ class Trainer:
     def micro_batch(self) -> int | None:
         """Most examples that are put through the model at once; None: a rank's whole slice."""
         return self._slices.micro_batch
+
+    @property
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.parameters if p.grad is not None]
 
     def state(self) -> dict[str, Any]:
         """Returns all that the next steps depend on, and no more. All ranks must call this."""
@@ -264,9 +267,7 @@ class Trainer:
         else:
             self._compute_gradients(step)
         if last and self._wants_gradient_norm:
-            gradients = [p.grad for p in self.parameters if p.grad is not None]
-            norms = torch.stack(torch._foreach_norm(gradients))
-            self._gradient_norm = float(norms.double().norm())
+            self._gradient_norm = length_of(self._gradients)
         self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
         self._update()
         if self._norms:
@@ -315,7 +316,7 @@ class Trainer:
             for code in (torch.compiler.set_stance("force_eager"), refusals()):
                 with code, kept([*self.model.buffers()]), torch.random.fork_rng(devices):
                     self._backward(average=False)
-                found.append([p.grad for p in self.parameters if p.grad is not None])
+                found.append(self._gradients)
                 discard(self._norms)
                 self._slices.deliver(self.micro_batch, from_step=step)
             check_alike(found[0], found[1], self._modifiers.precision)
@@ -364,8 +365,7 @@ class Trainer:
         total: Any = self._ranks.sum(sum(weights.sum() for _, weights in losses))
         # A batch of weight 0 has no gradient.
         scale = torch.where(total > 0, 1 / total, 0.0)
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        torch._foreach_mul_(gradients, scale * self._ranks.count)
+        torch._foreach_mul_(self._gradients, scale * self._ranks.count)
         return [
             of_piece * weights * (scale * self._stage.batch_size) for of_piece, weights in losses
         ]

@@ -1,4 +1,4 @@
-"""Ray as the engine of a sweep: joins a cluster or starts one here, and trains on it."""
+"""Trains sweeps on Ray: joins a cluster or starts one here, and opens its executor."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orchestrator.records import Study, SweepFailed
 from orchestrator.results import RunFiles
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.progress import Progress
-from orchestrator.sweeping.session import Engine, dispatcher_of, queue_of
+from orchestrator.sweeping.session import OpensExecutor, dispatcher_of, queue_of
 
 
-def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
+def ray_at(address: str | None, say: Callable[[str], None]) -> OpensExecutor:
     """Trains on the cluster at `address`, or on one that is started on this machine. If that Ray
     dies, the same command is begun anew."""
 
     @contextmanager
-    def engine(
+    def opened(
         run: RunFiles,
         sweep: Sweep,
         studies: Sequence[Study],
@@ -50,7 +50,7 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> Engine:
             with on_ray(cluster, run, sweep, studies, data_dir) as executor:
                 yield executor
 
-    return engine
+    return opened
 
 
 def train_apart(
