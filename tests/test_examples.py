@@ -72,11 +72,32 @@ def test_a_trainer_reports_while_it_trains_and_ends_when_told(name: str, tmp_pat
     """Not in the check before a training, nor in an evaluation after it."""
     reports, stop = tmp_path / "reports", tmp_path / "stop"
     stop.touch()
-    told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(stop)}
     arguments = ["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []
     subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-        env=os.environ | told, cwd=tmp_path, check=True, capture_output=True, timeout=900,
+        env=os.environ | reports_to(tmp_path), cwd=tmp_path, check=True, capture_output=True, timeout=900,
     )  # fmt: skip
     (line,) = reports.read_text().splitlines()
     assert json.loads(line)["step"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf_trainer", "lit_trainer", "fsdp"])
+def test_a_batch_that_is_divided_over_more_ranks_than_train_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    """Some launchers start one process on CPUs, whatever number they are asked for."""
+    told = {"batch_size": 32, "batch_size_per_device": 16, "devices": 2}
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", EXAMPLES / f"{name}.py"]
+        + (["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []),
+        env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": json.dumps(told)},
+        cwd=tmp_path, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert "the batch of 32 is divided over 2 devices" in done.stderr
+    assert not (tmp_path / "reports").exists()
+
+
+def reports_to(folder: Path) -> dict[str, str]:
+    names = {"REPORTS": "reports", "STOP": "stop"}
+    return {f"ORCHESTRATE_{name}": str(folder / file) for name, file in names.items()}

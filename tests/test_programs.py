@@ -206,6 +206,7 @@ def test_reports(folder: Path) -> None:
     for reports, told in (
         ([{"step": 5, "loss": 1}, {"step": 5, "loss": 2}], "step 5"),
         ([{"step": 5, "loss": 1}, {"step": 4, "loss": 2}], "step 4 after step 5"),
+        ([{"step": step, "loss": loss} for step, loss in [(5, 1), (6, 1), (5, 2)]], "anew"),
         ([{"step": 1.5, "loss": 1}], "whole number"),
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),

@@ -27,7 +27,7 @@ DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36
 """Options of Linux's prctl."""
 
 LONGEST_LINE = 65536
-"""Bytes of a line of output that are looked at."""
+"""Bytes of a line of output that are looked at: its end, as a bar may write it without a break."""
 
 LOG_BYTES = 1_000_000
 """Largest size of the log of a program."""
@@ -65,7 +65,7 @@ class Log:
     def _see(self, line: bytes) -> None:
         if line.strip():
             self.last = [*self.last[1 - LAST :], line[:500]]
-            self._heard(line[:LONGEST_LINE])
+            self._heard(line[-LONGEST_LINE:])
 
     def close(self) -> None:
         self._see(bytes(self._line))
@@ -183,4 +183,6 @@ def children() -> list[int]:
 if __name__ == "__main__":
     # Unbuffered, as nothing may be read beyond the first line.
     with open(0, "rb", buffering=0, closefd=False) as told:
-        print(json.dumps(keep(json.loads(told.readline()))), flush=True)
+        answer = json.dumps(keep(json.loads(told.readline())))
+    with suppress(BrokenPipeError):  # nobody is left to hear it
+        os.write(1, f"{answer}\n".encode())
