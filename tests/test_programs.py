@@ -142,6 +142,12 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
         ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
         ({"program": COMMAND.replace("quad", "qu")}, {}, "missing-file", ["quratic.py"]),
+        (
+            {"program": COMMAND.replace("python quad", "sh qu").replace(".py", ".sh")},
+            {},
+            "missing-file",
+            ["quratic.sh"],
+        ),
         ({"program": "python '{batch_size"}, {}, "wrong-value", ["'{batch_size"]),
         ({"goal": None}, {}, "missing-goal", ["quadratic"]),
         ({"name": None}, {}, "missing-key", ["name", "function"]),
@@ -337,6 +343,10 @@ def test_a_trial_by_hand(folder: Path) -> None:
         called("trial", "sweep.yaml", "--ranks", 2)
     with refused("batch-too-large", 10**6):
         called("trial", "sweep.yaml", "--batch-size", 10**6)
+    # Its budget is that of this batch size, which the sweep need not have.
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP | {"budget": {"examples": 800}}))
+    short = ("--batch-size", 16, "--set", "learning_rate=0.001")
+    assert json.loads(called("trial", "sweep.yaml", *short, "--json"))["steps"] == 50
 
 
 def test_programs_of_this_environment_come_first() -> None:
