@@ -95,8 +95,24 @@ def test_a_batch_that_is_divided_over_more_ranks_than_train_is_refused(
         env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": json.dumps(told)},
         cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
-    assert "the batch of 32 is divided over 2 devices" in done.stderr
+    assert "the batch of 32 is divided by 2" in done.stderr
     assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [("raise SystemExit('no data')", "no data"), ("os.kill(os.getpid(), 9)", "exitcode: -9")],
+)
+def test_the_last_line_of_a_failure_under_torchrun_is_the_error(
+    failure: str, told: str, tmp_path: Path
+) -> None:
+    """Not one of the forty that torchrun prints after it."""
+    script = f"import os, time\nif os.environ['RANK'] == '0': time.sleep(60)\n{failure}"
+    (tmp_path / "ddp.py").write_text(script)
+    shutil.copy(EXAMPLES / "ddp.yaml", tmp_path)
+    done = orchestrate("trial", "ddp.yaml", cwd=tmp_path)
+    assert told in done.stderr.splitlines()[-1]
 
 
 def reports_to(folder: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ NAMES = {
     "accumulation_steps": "gradient_accumulation_steps grad_accumulation_steps grad_accum_steps "
     "accumulation_steps accum_steps accumulate_grad_batches gradient_accumulation grad_accum accum",
     "seed": "seed random_seed rng_seed seed_everything",
-    "folder": "output_dir out_dir output_folder save_dir checkpoint_dir",
+    "folder": "output_dir out_dir output_folder save_dir checkpoint_dir default_root_dir",
     "steps": "max_steps num_steps max_iters num_iters num_iterations max_train_steps train_steps "
     "num_train_steps training_steps train_iters total_steps n_steps n_iters steps iters iterations",
 }

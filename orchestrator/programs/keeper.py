@@ -35,6 +35,10 @@ LOG_BYTES = 1_000_000
 LAST = 20
 """Lines of output that are told when a program fails."""
 
+OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitcode: (-?))?")
+"""Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
+signal. What it says then is longer than that, and hides the error."""
+
 
 class Log:
     """The output of a program: its beginning in a file at once, and its end when it is over."""
@@ -44,6 +48,7 @@ class Log:
         self._room, self._end, self._left_out = LOG_BYTES // 2, bytearray(), 0
         self._heard, self._line = heard, bytearray()
         self.last: list[bytes] = []
+        self._failed = False
 
     def write(self, part: bytes) -> None:
         self._keep(part[: self._room])
@@ -64,7 +69,10 @@ class Log:
 
     def _see(self, line: bytes) -> None:
         if line.strip():
-            self.last = [*self.last[1 - LAST :], line[:500]]
+            launcher = OF_TORCHRUN.search(line)
+            if not self._failed and (launcher is None or launcher[2]):
+                self.last = [*self.last[1 - LAST :], line[:500]]
+            self._failed = self._failed or bool(launcher and launcher[1])
             self._heard(line[-LONGEST_LINE:])
 
     def close(self) -> None:

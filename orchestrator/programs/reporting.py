@@ -71,9 +71,9 @@ def refuse_other_ranks(ranks: int) -> None:
     told = json.loads(os.environ.get("ORCHESTRATE_TRIAL", "{}"))
     if "batch_size_per_device" in told and told["devices"] != ranks:
         raise RuntimeError(
-            f"the batch of {told['batch_size']} is divided over {told['devices']} devices, as "
-            f"`resources` says, but the number of ranks that train is {ranks}. Let the command "
-            f"start {{devices}} of them, or change `resources`"
+            f"the batch of {told['batch_size']} is divided by {told['devices']}, the number of "
+            f"devices by `resources`, but the number of ranks is {ranks}. Let the command start "
+            f"{{devices}} of them, or change `resources`"
         )
 
 
