@@ -68,7 +68,8 @@ def options_of(program: str, help_: str) -> dict[str, str]:
 
 def default_of(option: str, help_: str) -> float | None:
     """The number that a help says is the default of this option."""
-    for said in re.split(rf"(?<![\w-]){re.escape(option)}(?![\w.-])", help_)[1:]:
+    spellings = "[-_]".join(map(re.escape, re.split("[-_]", option)))
+    for said in re.split(rf"(?<![\w-]){spellings}(?![\w.-])", help_)[1:]:
         if (found := DEFAULT.search(OPTION.split(said)[0])) is not None:
             return float(found[1])
     return None
