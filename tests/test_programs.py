@@ -142,6 +142,7 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
         ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
         ({"program": COMMAND.replace("quad", "qu")}, {}, "missing-file", ["quratic.py"]),
+        ({"program": f"A=1 {COMMAND}"}, {}, "missing-file", ["'A=1'", "env NAME=VALUE"]),
         (
             {"program": COMMAND.replace("python quad", "sh qu").replace(".py", ".sh")},
             {},
