@@ -187,7 +187,9 @@ def check_files(command: Sequence[str]) -> None:
     """Raises `BadInput` if the program, or a script among its arguments, isn't there."""
     first, *fixed = [None if PLACEHOLDER.search(part) else part for part in command]
     if first is not None and shutil.which(first, path=search_path()) is None:
-        hint = "No shell reads it: `env NAME=VALUE ...` sets a variable, [sh, -c, ...] does all else."
+        hint = (
+            "No shell reads it: `env NAME=VALUE ...` sets variables, [sh, -c, ...] does the rest."
+        )
         if first.endswith(".py"):
             hint = f"Did you mean `python {first} ...`?"
         raise BadInput(f"There is no program {shown(first)}. {hint}", code="missing-file")
