@@ -72,11 +72,49 @@ def test_a_trainer_reports_while_it_trains_and_ends_when_told(name: str, tmp_pat
     """Not in the check before a training, nor in an evaluation after it."""
     reports, stop = tmp_path / "reports", tmp_path / "stop"
     stop.touch()
-    told = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(stop)}
     arguments = ["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []
     subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-        env=os.environ | told, cwd=tmp_path, check=True, capture_output=True, timeout=900,
+        env=os.environ | reports_to(tmp_path), cwd=tmp_path, check=True, capture_output=True,
+        timeout=900,
     )  # fmt: skip
     (line,) = reports.read_text().splitlines()
     assert json.loads(line)["step"] == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["hf_trainer", "lit_trainer", "fsdp"])
+def test_a_batch_that_is_divided_over_more_ranks_than_train_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    """Some launchers start one process on CPUs, whatever number they are asked for."""
+    told = {"batch_size": 32, "batch_size_per_device": 16, "devices": 2}
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", EXAMPLES / f"{name}.py"]
+        + (["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []),
+        env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": json.dumps(told)},
+        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert "the batch of 32 is divided by 2" in done.stderr
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [("raise SystemExit('no data')", "no data"), ("os.kill(os.getpid(), 9)", "exitcode: -9")],
+)
+def test_the_last_line_of_a_failure_under_torchrun_is_the_error(
+    failure: str, told: str, tmp_path: Path
+) -> None:
+    """Not one of the forty that torchrun prints after it."""
+    script = f"import os, time\nif os.environ['RANK'] == '0': time.sleep(60)\n{failure}"
+    (tmp_path / "ddp.py").write_text(script)
+    shutil.copy(EXAMPLES / "ddp.yaml", tmp_path)
+    done = orchestrate("trial", "ddp.yaml", cwd=tmp_path)
+    assert told in done.stderr.splitlines()[-1]
+
+
+def reports_to(folder: Path) -> dict[str, str]:
+    names = {"REPORTS": "reports", "STOP": "stop"}
+    return {f"ORCHESTRATE_{name}": str(folder / file) for name, file in names.items()}

@@ -296,6 +296,19 @@ def test_a_mapping_that_cannot_be(
     assert not (tmp_path / "run/studies.json").exists()
 
 
+def test_columns_that_may_be_meant_are_named_first(tmp_path: Path) -> None:
+    row = {f"setting_{n}": n for n in range(200)} | {"data.batch_size": 8, "step": 1, "loss": 2.5}
+    with refused("mapping", "'data.batch_size'"):
+        imported(write(tmp_path / "a.csv", [row]), tmp_path / "run")
+
+
+def test_a_folder_of_nothing_known_is_told_what_could_be(tmp_path: Path) -> None:
+    (tmp_path / "mlruns/0/metrics").mkdir(parents=True)
+    (tmp_path / "mlruns/0/metrics/loss").write_text("1795860379000 2.5 10")
+    with refused("no-study", "event files", "sqlite:///FILE"):
+        imported(tmp_path / "mlruns", tmp_path / "run")
+
+
 def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bs,d,x,loss\n")
     with refused("no-study", "run"):

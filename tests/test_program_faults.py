@@ -343,6 +343,12 @@ def test_hundreds_of_megabytes_of_output_are_bounded_and_heard(tmp_path: Path) -
     assert b"\n... 199" in log
 
 
+def test_a_report_at_the_end_of_a_long_line_is_heard(tmp_path: Path) -> None:
+    code = "print('.' * 200_000, end='', flush=True)\nprint('step 7 loss 0.5', flush=True)"
+    finished = train(tmp_path, trial_of(program(code, heard=PRINTED)))
+    assert losses(finished) == [(7, 0.5)]
+
+
 def memory_of(process: int) -> int:
     pages = Path(f"/proc/{process}/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()
@@ -433,10 +439,13 @@ def test_the_whole_family_ends_if_the_process_that_holds_it_is_killed(
     tmp_path: Path, mark: str
 ) -> None:
     told = json.dumps(vars(start_of(tmp_path, FAMILY)))
-    with subprocess.Popen([sys.executable, "-c", HOLDS, told]) as holder:
+    command = [sys.executable, "-c", HOLDS, told]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as holder:
         wait_for(lambda: len([*tmp_path.glob("[0-9]*")]) == 4, holder)
         assert len(marked(mark)) == 6
         holder.kill()
+        assert holder.stderr is not None
+        assert holder.stderr.read() == b""
     wait_for(lambda: not marked(mark))
 
 

@@ -143,6 +143,13 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
         ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
         ({"program": COMMAND.replace("quad", "qu")}, {}, "missing-file", ["quratic.py"]),
+        ({"program": f"A=1 {COMMAND}"}, {}, "missing-file", ["'A=1'", "env NAME=VALUE"]),
+        (
+            {"program": COMMAND.replace("python quad", "sh qu").replace(".py", ".sh")},
+            {},
+            "missing-file",
+            ["quratic.sh"],
+        ),
         ({"program": "python '{batch_size"}, {}, "wrong-value", ["'{batch_size"]),
         ({"goal": None}, {}, "missing-goal", ["quadratic"]),
         ({"name": None}, {}, "missing-key", ["name", "function"]),
@@ -207,6 +214,7 @@ def test_reports(folder: Path) -> None:
     for reports, told in (
         ([{"step": 5, "loss": 1}, {"step": 5, "loss": 2}], "step 5"),
         ([{"step": 5, "loss": 1}, {"step": 4, "loss": 2}], "step 4 after step 5"),
+        ([{"step": step, "loss": loss} for step, loss in [(5, 1), (6, 1), (5, 2)]], "anew"),
         ([{"step": 1.5, "loss": 1}], "whole number"),
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),
@@ -346,6 +354,10 @@ def test_a_trial_by_hand(folder: Path) -> None:
         called("trial", "sweep.yaml", "--ranks", 2)
     with refused("batch-too-large", 10**6):
         called("trial", "sweep.yaml", "--batch-size", 10**6)
+    # Its budget is that of this batch size, which the sweep need not have.
+    (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP | {"budget": {"examples": 800}}))
+    short = ("--batch-size", 16, "--set", "learning_rate=0.001")
+    assert json.loads(called("trial", "sweep.yaml", *short, "--json"))["steps"] == 50
 
 
 def test_programs_of_this_environment_come_first() -> None:

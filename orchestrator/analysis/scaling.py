@@ -202,7 +202,8 @@ def scaling_of(
         by_part=None if errors.by_part is None else float(errors.by_part.mean()),
         fit_residual_log2=float(np.sqrt((off**2).mean())),
     )
-    if 2 ** float(steps.min() - steps.max()) > STILL:
+    # If goals are passed at first measurements, equal steps may hide any curve.
+    if max(float(np.ptp(steps)), errors.parts(scatter).resolution) < -math.log2(STILL):
         return replace(found, verdict=FLAT)
     refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     fifth_more = curves.examples_within(CRITICAL_TOLERANCE)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from orchestrator.planning.recipes import batch_sizes_of
 from orchestrator.planning.rehearsal import point_at, rehearse_points, rehearse_program
 from orchestrator.planning.studies import of_class, plan, studies_of
 from orchestrator.planning.sweep import Sweep
@@ -61,6 +60,8 @@ def single_program_trial(
 ) -> Trial:
     """A trial of the first program of a sweep: of its first recipe, at the batch size in the
     middle, unless others are given."""
+    if batch_size is not None:
+        sweep = sweep.model_copy(update={"batch_sizes": [batch_size], "more": []})
     studies = [s for s in plan(sweep).studies if s.program is not None]
     if not studies:
         raise BadInput(
@@ -73,9 +74,6 @@ def single_program_trial(
     of_recipe = [s for s in studies if s.recipe == recipe]
     of_recipe = [s for s in of_recipe if s.workload == of_recipe[0].workload]
     study = of_recipe[len(of_recipe) // 2]
-    if batch_size is not None:
-        batch_sizes_of([batch_size], study.workload, study.train_size)  # raises if it is too large
-        study = replace(study, batch_size=batch_size)
     chosen = point_at(study.space, 0.5)
     refuse_unknown("metaparameter", params, chosen)
     given = {name: check_value(value) for name, value in params.items()}

@@ -184,12 +184,16 @@ def search_path() -> str:
 
 
 def check_files(command: Sequence[str]) -> None:
-    """Raises `BadInput` if the program, or a Python file among its arguments, isn't there."""
+    """Raises `BadInput` if the program, or a script among its arguments, isn't there."""
     first, *fixed = [None if PLACEHOLDER.search(part) else part for part in command]
     if first is not None and shutil.which(first, path=search_path()) is None:
-        hint = f" Did you mean `python {first} ...`?" if first.endswith(".py") else ""
-        raise BadInput(f"There is no program {shown(first)}.{hint}", code="missing-file")
-    file = next((part for part in fixed if part and re.fullmatch(r"[^-=]+\.py", part)), None)
+        hint = (
+            "No shell reads it: `env NAME=VALUE ...` sets variables, [sh, -c, ...] does the rest."
+        )
+        if first.endswith(".py"):
+            hint = f"Did you mean `python {first} ...`?"
+        raise BadInput(f"There is no program {shown(first)}. {hint}", code="missing-file")
+    file = next((part for part in fixed if part and re.fullmatch(r"[^-=]+\.(py|sh)", part)), None)
     if file is not None and not Path(file).is_file():
         raise BadInput(
             f"There is no file {shown(file)}, seen from {Path.cwd()}.", code="missing-file"

@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from orchestrator.programs.commands import BATCHES, PLACEHOLDER
 
 NAMES = {
-    "learning_rate": "learning_rate lr base_lr max_lr peak_lr init_lr initial_lr",
+    "learning_rate": "learning_rate lr base_lr max_lr peak_lr init_lr initial_lr eta0",
     "batch_size": "global_batch_size total_batch_size train_batch_size batch_size batch bs",
     "batch_size_per_device": "per_device_train_batch_size per_gpu_train_batch_size "
     "per_device_batch_size batch_size_per_device batch_size_per_gpu device_batch_size "
     "local_batch_size micro_batch_size micro_batch mbs",
     "accumulation_steps": "gradient_accumulation_steps grad_accumulation_steps grad_accum_steps "
     "accumulation_steps accum_steps accumulate_grad_batches gradient_accumulation grad_accum accum",
-    "seed": "seed random_seed rng_seed seed_everything",
-    "folder": "output_dir out_dir output_folder save_dir checkpoint_dir",
+    "seed": "seed random_seed rng_seed seed_everything random_state",
+    "folder": "output_dir out_dir output_folder save_dir checkpoint_dir default_root_dir",
     "steps": "max_steps num_steps max_iters num_iters num_iterations max_train_steps train_steps "
-    "num_train_steps training_steps train_iters total_steps n_steps n_iters steps iters iterations",
+    "num_train_steps training_steps train_iters total_steps n_steps n_iters n_iter steps iters "
+    "iterations",
 }
 """Placeholder -> names that programs give it, the clearest one first."""
 
@@ -68,7 +69,8 @@ def options_of(program: str, help_: str) -> dict[str, str]:
 
 def default_of(option: str, help_: str) -> float | None:
     """The number that a help says is the default of this option."""
-    for said in re.split(rf"(?<![\w-]){re.escape(option)}(?![\w.-])", help_)[1:]:
+    spellings = "[-_]".join(map(re.escape, re.split("[-_]", option)))
+    for said in re.split(rf"(?<![\w-]){spellings}(?![\w.-])", help_)[1:]:
         if (found := DEFAULT.search(OPTION.split(said)[0])) is not None:
             return float(found[1])
     return None

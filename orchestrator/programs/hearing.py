@@ -19,6 +19,8 @@ LONGEST_REPORT = 1_000_000
 MOST_METRICS, LONGEST_METRIC = 1_000, 200
 """Largest number of metrics of a trial, and of characters of the name of one."""
 
+ANEW = "Count steps over the whole training, not anew in each epoch"
+
 
 class ProgramFailed(Exception):
     """Raised if a program can't train its trial, such as for a report that can't be used. `died`
@@ -135,7 +137,7 @@ class Hearing:
         self._carried = False
         known = self._steps.get(step)
         if known is None and step < self._last:
-            raise ProgramFailed(f"it reported step {step:,} after step {self._last:,}")
+            raise ProgramFailed(f"it reported step {step:,} after step {self._last:,}. {ANEW}")
         done = []
         if known is None:
             done, known = self.rest(), self._steps.setdefault(step, {})
@@ -144,10 +146,11 @@ class Hearing:
         for name, value in metrics.items():
             before = known.setdefault(name, value)
             if before != value and not (math.isnan(before) and math.isnan(value)):
+                more = f". {ANEW}" if step < self._last else ""
                 raise ProgramFailed(
                     f"it reported {name} {value:g} for step {step:,}, which it had reported as "
                     f"{before:g}. Each step needs one value: report from one rank, or the mean "
-                    f"over all, under one name for each metric"
+                    f"over all, under one name for each metric{more}"
                 )
         self._names |= metrics.keys()
         if len(self._names) > MOST_METRICS:

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from orchestrator.programs.reporting import report
+from orchestrator.programs.reporting import refuse_other_ranks, report
 
 TIMES = ("_runtime", "_per_second", "_time")
 """Ends of the names of metrics that say how long an evaluation took."""
@@ -19,6 +19,7 @@ class ReportCallback(TrainerCallback):
     _trains = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        refuse_other_ranks(args.world_size * max(args.n_gpu, 1))
         self._trains = True
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:

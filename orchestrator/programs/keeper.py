@@ -27,13 +27,17 @@ DIE_WITH_PARENT, ADOPT_ORPHANS = 1, 36
 """Options of Linux's prctl."""
 
 LONGEST_LINE = 65536
-"""Bytes of a line of output that are looked at."""
+"""Bytes of a line of output that are looked at: its end, as a bar may write it without a break."""
 
 LOG_BYTES = 1_000_000
 """Largest size of the log of a program."""
 
 LAST = 20
 """Lines of output that are told when a program fails."""
+
+OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitcode: (-?))?")
+"""Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
+signal. What it says then is longer than that, and hides the error."""
 
 
 class Log:
@@ -44,6 +48,7 @@ class Log:
         self._room, self._end, self._left_out = LOG_BYTES // 2, bytearray(), 0
         self._heard, self._line = heard, bytearray()
         self.last: list[bytes] = []
+        self._failed = False
 
     def write(self, part: bytes) -> None:
         self._keep(part[: self._room])
@@ -64,8 +69,11 @@ class Log:
 
     def _see(self, line: bytes) -> None:
         if line.strip():
-            self.last = [*self.last[1 - LAST :], line[:500]]
-            self._heard(line[:LONGEST_LINE])
+            launcher = OF_TORCHRUN.search(line)
+            if not self._failed and (launcher is None or launcher[2]):
+                self.last = [*self.last[1 - LAST :], line[:500]]
+            self._failed = self._failed or bool(launcher and launcher[1])
+            self._heard(line[-LONGEST_LINE:])
 
     def close(self) -> None:
         self._see(bytes(self._line))
@@ -188,4 +196,6 @@ if __name__ == "__main__":
         except OSError as error:  # of a file of ours, such as that of the reports
             end_all()
             answer = {"code": 127, "last": [str(error)]}
-    print(json.dumps(answer), flush=True)
+    with suppress(BrokenPipeError):  # nobody is left to hear it
+        os.write(1, f"{json.dumps(answer)}
+".encode())

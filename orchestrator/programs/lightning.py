@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orchestrator.programs.reporting import report
+from orchestrator.programs.reporting import refuse_other_ranks, report
 
 
 class ReportCallback(Callback):
@@ -12,6 +12,9 @@ class ReportCallback(Callback):
     when it need not go on: `Trainer(..., callbacks=[ReportCallback()])`."""
 
     _last = -1
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        refuse_other_ranks(trainer.world_size)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":

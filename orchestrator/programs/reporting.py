@@ -63,7 +63,20 @@ def _distributed() -> Any:
     together = sys.modules.get("torch.distributed")
     if together is None or not together.is_available() or not together.is_initialized():
         return None
+    refuse_other_ranks(together.get_world_size())
     return together if together.get_world_size() > 1 else None
+
+
+def refuse_other_ranks(ranks: int) -> None:
+    """Raises `RuntimeError` if the batch was divided over another number of devices than train: the
+    batch size of each step would not be that of the trial."""
+    told = json.loads(os.environ.get("ORCHESTRATE_TRIAL", "{}"))
+    if "batch_size_per_device" in told and told["devices"] != ranks:
+        raise RuntimeError(
+            f"the batch of {told['batch_size']} is divided by {told['devices']}, the number of "
+            f"devices by `resources`, but the number of ranks is {ranks}. Let the command start "
+            f"{{devices}} of them, or change `resources`"
+        )
 
 
 def _as_first_says(together: Any, goes_on: bool) -> bool:

@@ -93,21 +93,25 @@ def _columns_in(value: Any) -> list[str]:
     return [*listed] if isinstance(listed, tuple | list) else [value] * isinstance(value, str)
 
 
-def check(meaning: Meaning, columns: Iterable[str]) -> None:
+def check(meaning: Meaning, columns: Collection[str]) -> None:
     """Raises `BadInput` if rows with this meaning can't make studies."""
     taken = [name for name in meaning.metrics if not is_metric(name)]
     unmeasured = [goal for goal in meaning.goal if Goal.parse(goal).metric not in meaning.metrics]
-    listed = cut(", ".join(map(repr, columns)), 1000)
+
+    def listed(like: str) -> str:
+        found = sorted(columns, key=lambda name: like not in name.lower())
+        return cut(", ".join(map(repr, found)), 1000)
+
     rules = (
-        (meaning.batch_size, f"`batch_size` must name its column, of {listed}."),
+        (meaning.batch_size, f"`batch_size` must name its column, of {listed('batch')}."),
         (
             meaning.step or "data" in meaning.scale,
-            f"`step` must name its column, of {listed}. If each row is the end of a run, "
+            f"`step` must name its column, of {listed('step')}. If each row is the end of a run, "
             f"`scale: {{data: COLUMN}}` does, too.",
         ),
         (
             0 < len(meaning.metrics) <= MOST_COLUMNS,
-            f"`metrics` must name 1 to {MOST_COLUMNS} columns, of {listed}.",
+            f"`metrics` must name 1 to {MOST_COLUMNS} columns, of {listed('loss')}.",
         ),
         (
             len(meaning.params) <= MOST_PARAMETERS,

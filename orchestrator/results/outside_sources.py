@@ -41,8 +41,9 @@ MOST_VALUES = 2**28
 
 SOURCES = (
     "a table (.csv, .jsonl, .parquet), a folder of event files (*tfevents*), of W&B's offline runs "
-    "(*.wandb) or of histories (.csv or .jsonl, with config.yaml or config.json beside each), or a "
-    "storage of Optuna (sqlite:///FILE, or a journal as a .log file)"
+    "(*.wandb) or of histories (.csv or .jsonl, with config.yaml or config.json beside each), a "
+    "storage of Optuna (sqlite:///FILE, or a journal as a .log file), or an archive of folders "
+    "[GROUP/]DATASET/MODEL/OPTIMIZER/BATCH_SIZE"
 )
 
 CONFIGS = ("config.yaml", "config.yml", "config.json", "hparams.yaml")
@@ -54,13 +55,9 @@ Runs = dict[str, tuple[Row, list[Row]]]
 
 
 def is_archive(source: str) -> bool:
-    """Whether a source is a folder in the published layout, or holds nothing known."""
-    found = False
-    for folder, _, files in os.walk(source):
-        if {"study.json", "metadata.json", "measurements.csv"} & {*files}:
-            return True
-        found = found or any(_reader(Path(folder, name)) for name in files)
-    return os.path.isdir(source) and not found
+    """Whether a source is a folder in the published layout."""
+    known = {"study.json", "metadata.json", "measurements.csv"}
+    return any(known & {*files} for _, _, files in os.walk(source))
 
 
 def is_optuna(source: str) -> bool:

@@ -233,7 +233,8 @@ def trials_in(source: str) -> dict[str, tuple[dict[str, Any], list[dict[str, Any
             for study in storage.get_all_studies()
         }
     except Exception as error:  # Optuna and the libraries below it raise all kinds of errors
-        reason = escaped(cut(f"{type(error).__name__}: {error}", 300))
+        first, _, _ = str(error).partition("\n")  # SQL may follow
+        reason = escaped(cut(f"{type(error).__name__}: {first}", 300))
         raise BadInput(
             f"{source} can't be read as a storage of Optuna: {reason}.", code="unreadable"
         ) from None
