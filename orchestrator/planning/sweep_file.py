@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -106,8 +107,8 @@ def _by_place(document: Mapping[str, Any], error: ValidationError) -> list[dict[
                 at = at[piece] if inside else None
         whole = {**mistake, "loc": place}
         if (before := found.setdefault((*place, str(mistake["input"])), whole)) is not whole:
-            also = mistake["msg"].removeprefix("Input should be ").partition(", ")[0]
-            before["msg"] = f"{before['msg'].partition(', ')[0]}, or {also}"
+            taken = [re.sub(", (unable|got) .*", "", each["msg"]) for each in (before, mistake)]
+            before["msg"] = ", or ".join([taken[0], taken[1].removeprefix("Input should be ")])
     return [*found.values()]
 
 

@@ -197,5 +197,4 @@ if __name__ == "__main__":
             end_all()
             answer = {"code": 127, "last": [str(error)]}
     with suppress(BrokenPipeError):  # nobody is left to hear it
-        os.write(1, f"{json.dumps(answer)}
-".encode())
+        os.write(1, f"{json.dumps(answer)}\n".encode())
