@@ -88,12 +88,12 @@ class Scaling(OfCurve):
     critical_batch_size: Estimate | None = None
     """B_crit of steps = S_min (1 + B_crit / B); None if the points refuse that law."""
     steps_min: Estimate | None = None
-    """The fewest steps that any batch size would need."""
+    """The fewest steps that any batch size would need; None if the curve does not bend yet."""
     perfect_scaling_until: Estimate | None = None
     perfect_scaling_from: int | None = None
     """The batch size from which on scaling is perfect, if smaller ones need more examples."""
     exponent: Estimate | None = None
-    """Exponent of the bend, which is 1 for the law of B_crit."""
+    """Exponent of the bend, which is 1 for the law of B_crit; None if it does not bend yet."""
     fit_residual_log2: float | None = None
     """Root mean square distance, in doublings, of the points from the curve in the middle."""
     largest: int | None = None
@@ -204,9 +204,11 @@ def scaling_of(
     )
     if 2 ** float(steps.min() - steps.max()) > STILL:
         return replace(found, verdict=FLAT)
-    refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
-    fifth_more = curves.examples_within(CRITICAL_TOLERANCE)
+    critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
+    # Where a curve bends farther on than B_c is looked for, its other numbers would be of no curve.
+    endless = verdict == SCALES and critical.high == math.inf
+    refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     if scatter > GOOD_FIT_LOG2:
         verdict = BENDS
     least, most = curves.unseen
@@ -219,11 +221,11 @@ def scaling_of(
         critical_by_examples=fifth_more,
         critical_by_examples_is=bound,
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
-        critical_batch_size=None if refused else of_hyperbola.bends_at,
-        steps_min=curves.steps_min,
+        critical_batch_size=None if refused else critical,
+        steps_min=None if endless else curves.steps_min,
         perfect_scaling_until=curves.examples_within(PERFECT_TOLERANCE),
         perfect_scaling_from=_first_enough(points),
-        exponent=curves.exponent,
+        exponent=None if endless else curves.exponent,
         verdict=verdict,
     )
 
