@@ -3,13 +3,14 @@ with the published definition, written a second way in pandas."""
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ended, make_trial, refused
+from conftest import called, ended, make_trial, refused
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -234,6 +235,8 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     first, second = asked("best", tmp_path, "val/error", *budgets)
     assert (first["value"], first["trial"]) == (0.15, 0)
     assert (second["value"], second["trial"], second["step"]) == (0.05, 1, 50)
+    told = called("best", tmp_path, "val/error", "--within=steps=1e6", "--within=steps=2e6")
+    assert [*re.findall(r"within (\S+?)[. ]", told)] == ["steps=1000000", "steps=2000000"]
     (row,) = asked("best", tmp_path, "val/error", "--maximise")
     assert row["value"] == 0.5
     with refused("unknown-name", "'val/error'"):

@@ -93,7 +93,9 @@ def test_latex_takes_any_name() -> None:
     text = in_format([{"A_B": "50 % < x & {y}", "": ""}], "latex")
     assert r"A\_B \\" in text
     assert r"50 \% $<$ x \& \{y\} \\" in text
+    assert r"a\textbackslash{}b\textasciicircum{}" in in_format([{"": r"a\b^"}], "latex")
     assert in_format([], "markdown").startswith("| ")
+    assert in_format([{"a": "x|y"}], "markdown").splitlines()[-1] == r"| x\|y |"
 
 
 def plain(text: str) -> str:

@@ -159,6 +159,23 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
     assert "the goal was not reached<br>trials: 20 reached" in missing.hovertext[0]
 
 
+def test_where_no_goal_was_reached_all_crosses_are_within_the_axes() -> None:
+    rows = [replace(UNREACHED, recipe=recipe) for recipe in "abc"]
+    figure = steps_to_goal(rows).as_plotly()
+    for axis, letter in ((figure.layout.xaxis, "x"), (figure.layout.yaxis, "y")):
+        low, high = (10**end for end in axis.range)
+        assert all(low < one[letter][0] < high for one in figure.data if one.hovertext)
+
+
+def test_a_single_repeat_has_no_interval_and_one_from_step_0_has() -> None:
+    one = WinnerRepeats(count=1, reached=1, median=9, low=9, high=9, confidence=0, resolution=1)
+    two = replace(one, count=2, reached=2, low=0, high=18, confidence=0.5)
+    said = [steps_to_goal([replace(ROW, repeats=again)]).data[-1] for again in (one, two)]
+    first, second = (trace["hovertext"][0] for trace in said)
+    assert "%" not in first
+    assert "(0 to 18, 50%)" in second
+
+
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (3, 3), (4, 3), (7, 3)])
 def test_panels_lie_as_those_of_plotly(count: int, columns: int) -> None:
     rows, gaps = math.ceil(count / columns), (0.08, 0.1)
@@ -302,11 +319,31 @@ def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:
     assert min(around.y) < min(middle.y) < max(middle.y) < max(around.y)
 
 
+def test_whiskers_show_other_trials_only_where_their_error_is_known() -> None:
+    again = WinnerRepeats(
+        trial=3, params={"learning_rate": 0.1}, count=2, reached=2, median=1024, low=1000,
+        high=1048, confidence=0.5, resolution=8, steps=(1000, 1048),
+        medians=((1, 1000.0), (2, 1100.0), (3, 1024.0)),
+    )  # fmt: skip
+    for searched, known in ((None, False), (1, True)):
+        rows = [replace(row, repeats=again, searched=searched) for row in ROWS[:2]]
+        panel = Panel(workload="w", goal=GOAL, rows=rows)
+        readings = panel_section(1, panel, lambda *told: told[3], several=False)
+        assert ("other seeds and other trials" in readings) is known
+
+
+def test_a_power_of_nothing_has_no_sign() -> None:
+    rows = [replace(row, params={"lr": 0.1 * (1 + (row.batch_size == 32))}) for row in ROWS]
+    rows[-1] = replace(rows[-1], steps=9)
+    assert "B^0.00" in words_of(Panel(workload="w", goal=GOAL, rows=rows))
+
+
 def test_recipes_are_told_as_multiples_of_the_best() -> None:
     rows = [replace(ROW, recipe=r, batch_size=b, steps=n) for r, b, n in [
-        ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30)]]  # fmt: skip
+        ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30), ("a", 8, 12345),
+        ("b", 8, 9)]]  # fmt: skip
     cells = re.findall(r"<td>(.*?)</td>", table_of_ratios([*rows, replace(UNREACHED, recipe="a")]))
-    assert cells == ["1.00", "1.50", "", "1.50", "1.00", "1.00"]
+    assert cells == ["1.00", "1.50", "", "1,372", "1.50", "1.00", "1.00", "1.00"]
     assert table_of_ratios(ROWS) == ""
 
 

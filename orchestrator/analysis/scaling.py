@@ -159,7 +159,8 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         censored = any(row.censored for row in curve)
         found = replace(found, verdict="trials were ended too early to tell" if censored else never)
-    best_of = tuple(best_of_fewer(point.row) for point in telling)
+    # Fewer of the points that a sampler or somebody else chose would have been other ones.
+    best_of = tuple(best_of_fewer(p.row) for p in telling if p.row.searched is not None)
     return replace(found, of_medians=of_medians, left_out=left_out, best_of=best_of)
 
 

@@ -159,7 +159,8 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
 
 def _reading(panel: Panel) -> str:
     said = []
-    known = all(scaling.by_part is not None for scaling in panel.drawn.scalings if scaling.curves)
+    curves = grouped(trained_points(panel.drawn.rows), lambda point: point.recipe).values()
+    known = all(errors_of(points).few_trials is not None for points in curves)
     trials = " and other trials" if known else ""
     if any(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append(
@@ -243,8 +244,8 @@ def _notes(panel: Panel) -> str:
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,
-            "Some answers are censored: trials were ended at other goals, and could have reached "
-            "this goal earlier than any trial that did.",
+            "Some answers are censored: trials were ended early, and could have reached this goal "
+            "earlier than any trial that did.",
         )
     if not notes:
         return ""
@@ -348,7 +349,7 @@ def _cross_out(
 def _why(name: str, row: FrontierRow) -> str:
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
-        why = "not known: trials were ended at other goals"
+        why = "not known: trials were ended early"
     elif row.steps_answered == 0:
         why = "the goal was passed before the first step"
     elif row.repeats is not None and row.steps is not None:
@@ -362,10 +363,10 @@ def _why(name: str, row: FrontierRow) -> str:
 def _describe(name: str, point: CurvePoint) -> str:
     row, lines = point.row, []
     if (again := point.again) is not None:
-        low, high = (f"{end:,}" if end else "never" for end in (again.low, again.high))
+        low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+        ends = f", the median of {again.count} repeats ({low} to {high}, {again.confidence:.0%})"
         lines.append(
-            f"{in_count(point.steps)} steps, the median of {again.count} repeats "
-            f"({low} to {high}, {again.confidence:.0%})"
+            f"{in_count(point.steps)} steps{ends if again.count > 1 else ' in its only repeat'}"
         )
     if row.steps is not None:
         lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")

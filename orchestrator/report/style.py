@@ -242,6 +242,8 @@ _TEMPLATE = {
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
+    if first == last:  # a single power of two has room on both sides
+        first, last = first - 1, last + 1
     stride = max(1, math.ceil((last - first) / most))
     ticks = [2.0**power for power in range(first, last + 1, stride)]
     margin = 0.04 * max(last - first, 1)
