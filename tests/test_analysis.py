@@ -22,7 +22,7 @@ from orchestrator.analysis import (
 )
 from orchestrator.analysis.cost import fit_device
 from orchestrator.analysis.tuned import EFFECTIVE
-from orchestrator.analysis.words import in_digits
+from orchestrator.analysis.words import frontier_cells, in_digits
 from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import FrontierRow, StepTime, column_of
@@ -178,6 +178,14 @@ def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:
     assert advice(costs([*rows[:3], replace(rows[3], finished=False)])) is None
     same_sizes = [replace(row, recipe="other") for row in rows[:3]]
     assert advice(costs([*rows[:3], *same_sizes])) is None
+
+
+def test_a_censored_answer_is_not_told_by_its_examples() -> None:
+    known, censored = (
+        frontier_cells(replace(ROW, examples=1024, censored=censored)) for censored in (False, True)
+    )
+    assert (known["±"], known["Examples"]) == ("8", "1,024")
+    assert (censored["±"], censored["Examples"]) == ("", "")
 
 
 def at(batch_size: int, **params: float) -> FrontierRow:

@@ -299,13 +299,14 @@ def median_of(row: FrontierRow) -> str:
 
 
 def frontier_cells(row: FrontierRow) -> dict[str, str]:
+    known = row.steps is not None and not row.censored
     return {
         "Recipe": row.recipe,
         "Batch size": batch_sizes_of(row),
         "Steps": steps_of(row),
-        "±": "" if row.resolution is None else f"{row.resolution:,}",
+        "±": f"{row.resolution:,}" if known else "",
         "Median": median_of(row),
-        "Examples": "" if row.examples is None else f"{row.examples:,}",
+        "Examples": f"{row.examples:,}" if known else "",
         "Trial": "" if row.trial is None else str(row.answering[0]),
     }
 

@@ -81,7 +81,7 @@ def _import_archive(source: Path, run: RunFiles) -> None:
         problems = import_archive(source, run, progress)
     trials = [study.trials for study in run.studies()]
     say(f"{len(trials)} studies, {sum(trials):,} trials that count, now in {run.place}")
-    _tell(run, "parts of the archive could not be used", problems)
+    _tell(run, "Parts of the archive that could not be used", problems)
 
 
 def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> None:
@@ -106,12 +106,12 @@ def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> Non
         say(f"  {line}")
     summary = import_rows(rows, meaning, run)
     say(f"{summary}, now in {run.place}")
-    _tell(run, "things were counted or could not be used", rows.problems)
+    _tell(run, "Things that were counted or could not be used", rows.problems)
 
 
 def _tell(run: RunFiles, what: str, problems: Sequence[object]) -> None:
     if problems:
-        say(f"{len(problems)} {what}, listed in {run.place / 'problems.txt'}:")
+        say(f"{what}: {len(problems)}, listed in {run.place / 'problems.txt'}.")
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
 
