@@ -27,8 +27,7 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
     sweep = run.sweep()
     for value in (
         f"{entry.low:g} to {entry.high:g}",
-        f"{study.trials} points",
-        f"seed {sweep['seed']} ",
+        f"search with seed {sweep['seed']} tried {study.trials} points",
         f"best {study.repeat_best} points",
         f"{study.repeats} times",
         f"{study.batch_size:,}",
@@ -43,6 +42,21 @@ def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:
     said = methods_of(run, frontier_of(run))
     ends = f"{min(rates):.4g} at batch size 4 to {max(rates):.4g} at 1,400"
     assert f"linear (momentum): learning_rate {ends}, momentum 0.9;" in said
+
+
+def test_methods_say_how_batches_grow_and_what_each_workload_was_searched_in(
+    tmp_path: Path,
+) -> None:
+    seesaw, run = RunFiles.open(ROOT / "atlas/runs/seesaw.zip"), RunFiles(tmp_path)
+    near = {"learning_rate": Range(low=0.25, high=0.75)}
+    studies = seesaw.studies()
+    other = [replace(one, space=near) if "cnn" in one.workload else one for one in studies]
+    run.create(seesaw.sweep(), other, {})
+    said = methods_of(run, frontier_of(seesaw))
+    assert "steps are medians of the other half" in said
+    assert "8 and 8 to 64" in said
+    assert "doubled (adamw) on digits/cnn: learning_rate 0.25 to 0.75" in said
+    assert "{batch_size: 64, examples: 3000, learning_rate: 0.3536}" in said
 
 
 def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
@@ -68,7 +82,7 @@ def test_methods_say_which_curves_are_of_minima() -> None:
     run = RunFiles.open(RUN)
     rows = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in frontier_of(run)]
     said = methods_of(run, rows)
-    assert "steps are medians of the other half. Some curves show medians" in said
+    assert "all trainings count. Some curves show medians" in said
     assert "curves of digits/mlp, sqrt, val/error < 0.04 show minima" in said
 
 

@@ -115,7 +115,11 @@ def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
         if (one := flattered.get(scaling.names)) is not None:
             lines.append(f"  Mind: {holding_in_words(one)}")
     lines += cooled_sentences(rows)
-    return lines + [growing_sentence(row) for row in rows if row.batch_schedule is not None]
+    growing = [row for row in rows if row.batch_schedule is not None]
+    several = len({(row.workload, row.goal) for row in growing}) > 1
+    return lines + [
+        f"{row.workload}, {row.goal}. " * several + growing_sentence(row) for row in growing
+    ]
 
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
@@ -227,10 +231,10 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
     )
     for said in filter(None, [on_medians(rows), unknown_of(run)]):
         out.print(said)
-    several = len({row.workload for row in rows}) > 1
+    workloads, asked = len({row.workload for row in rows}), len({row.goal for row in rows})
     for row in rows:
         if remarks := row.remarks():
-            where = f"{row.workload}, " * several
+            where = f"{row.workload}, " * (workloads > 1) + f"{row.goal}, " * (asked > 1)
             out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     for line in answers:
