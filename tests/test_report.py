@@ -224,6 +224,8 @@ def test_the_numbers_of_many_curves_are_a_table(tmp_path: Path) -> None:
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
     rows = [replace(row, **HOSTILE) for row in ROWS]
     assert EVIL not in page(tmp_path, [*rows, *ROWS])
+    quoted = [replace(row, recipe="<b>\"'") for row in ROWS]
+    assert steps_to_goal(quoted).data[-1]["name"] == "&lt;b&gt;\"'"  # which plotly shows as it is
 
 
 def test_curves_are_compared_at_one_batch_size() -> None:
@@ -376,7 +378,8 @@ PRINTED = """(() => { dispatchEvent(new Event("beforeprint")); const plots =
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path: Path) -> None:
     """Everything at once: several goals, hostile names, all kinds of figures."""
-    evil = [replace(row, **HOSTILE, goal="val/error < 0.01") for row in ROWS]
+    hostile = HOSTILE | {"recipe": EVIL + 60 * "long"}
+    evil = [replace(row, **hostile, goal="val/error < 0.01") for row in ROWS]
     page(tmp_path, [*ROWS, UNREACHED, *evil])
     written, picture = tmp_path / "report.html", tmp_path / "picture.png"
     looks = [

@@ -300,14 +300,14 @@ def median_of(row: FrontierRow) -> str:
 
 
 def frontier_cells(row: FrontierRow) -> dict[str, str]:
-    known = row.steps is not None and not row.censored
+    resolution, examples = (None, None) if row.censored else (row.resolution, row.examples)
     return {
         "Recipe": row.recipe,
         "Batch size": batch_sizes_of(row),
         "Steps": steps_of(row),
-        "±": f"{row.resolution:,}" if known else "",
+        "±": "" if resolution is None else f"{resolution:,}",
         "Median": median_of(row),
-        "Examples": f"{row.examples:,}" if known else "",
+        "Examples": "" if examples is None else f"{examples:,}",
         "Trial": "" if row.trial is None else str(row.answering[0]),
     }
 

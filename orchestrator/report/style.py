@@ -303,5 +303,5 @@ def of_size(batch_size: int, name: str = "") -> str:
 
 
 def safe(text: object) -> str:
-    """Escapes names, because plotly interprets tags in texts."""
-    return html.escape(str(text))
+    """Escapes names, because plotly interprets tags in texts, but would show how quotes are."""
+    return html.escape(str(text), quote=False)
