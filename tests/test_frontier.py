@@ -154,6 +154,12 @@ def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
     assert "1 of 2 trials have finished" in text
     assert "1 of 2 trials failed: boom" in text
     assert "the best measured" not in text
+    (study,) = run.studies()
+    run.create(run.sweep(), [replace(study, trials=1)], {})
+    for index in (1, 2):
+        trial = replace(make_trial(index=index), study=study)
+        run.write(ended(trial, "diverged", {0: math.nan}))
+    assert "1 of 3 trials failed: boom" in frontier_of(run)[0].warnings
 
 
 @pytest.mark.parametrize("error", ["", " \n", None])
