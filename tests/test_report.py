@@ -36,6 +36,7 @@ from orchestrator.report import Panel, Settings, Source, gathering, panels_of, w
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Tried
+from orchestrator.report.cost import costs as costs_on_page
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import Figures, settings_of, write_report
 from orchestrator.report.panel import panel_section
@@ -260,6 +261,19 @@ def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_o
     assert f"Fastest and balanced {point}; 5.76 s on 4 devices" in together
     assert f"Cheapest {point}; 13.4 s on 1 device" in together
     assert "If exchanging" not in together, "four devices are as many as are kept half busy"
+
+
+def test_marks_are_filled_where_nothing_is_better_for_any_number_of_recipes() -> None:
+    """Also of recipes whose marks are hollow elsewhere."""
+    count = len(COLOURS) + 2
+    rows = [replace(row, recipe=f"r{n}", steps=(count - n) * (row.steps or 0))
+            for n in range(count) for row in ROWS]  # fmt: skip
+    shown: list[Drawing] = []
+    costs_on_page(Panel(workload="w", goal=GOAL, rows=rows), lambda it, *_: shown.append(it) or "")
+    *others, best = shown[0].as_plotly().data
+    # Of equal numbers of examples, the fewest steps are best.
+    assert [symbol.endswith("-open") for symbol in best.marker.symbol] == 5 * [True] + [False]
+    assert all(symbol.endswith("-open") for one in others for symbol in one.marker.symbol)
 
 
 def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
