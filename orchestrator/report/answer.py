@@ -361,14 +361,15 @@ def _why(name: str, row: FrontierRow) -> str:
 
 
 def _describe(name: str, point: CurvePoint) -> str:
-    row, lines = point.row, []
-    if (again := point.again) is not None:
+    row, again = point.row, point.again
+    lines = [f"{safe(key)} = {safe(short(value))}" for key, value in point.params.items()]
+    if row.steps is not None and row.trial is not None:
+        fewest = f"{row.steps:,} steps (±{row.resolution or 0:,}) in trial {row.trial}"
+        lines.insert(0 if again is None else len(lines), fewest)
+    if again is not None:
         low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
         ends = f", the median of {again.count} repeats ({low} to {high}, {again.confidence:.0%})"
-        lines.append(
-            f"{in_count(point.steps)} steps{ends if again.count > 1 else ' in its only repeat'}"
-        )
-    if row.steps is not None:
-        lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")
-    lines += [f"{safe(key)} = {safe(short(value))}" for key, value in (row.params or {}).items()]
+        again_of = f" of trial {row.answering[0]}"
+        how = f"{ends}{again_of}" if again.count > 1 else f" in the only repeat{again_of}"
+        lines.insert(0, f"{in_count(point.steps)} steps{how}")
     return of_size(point.batch_size, name) + "<br>".join(lines)
