@@ -227,6 +227,11 @@ def test_too_little_to_tell_a_power_is_said() -> None:
     short = [replace(at(b, learning_rate=b / 100), steps=9) for b in (8, 16, 32, 64)]
     (none,) = tuned(short)
     assert none.exponent is None
+    same = [replace(row, params={"learning_rate": 0.1}, steps=10) for row in short]
+    (one,) = tuned([*same, at(128, learning_rate=0.2), replace(short[0], batch_size=256)])
+    (alike,) = tuned([*same, replace(short[0], batch_size=256)])  # the last one is too short
+    assert one.exponent is not None
+    assert alike.exponent is None
     (one,) = tuned([replace(row, steps=10) for row in short])
     assert one.exponent.value == pytest.approx(1)
     assert tuned([at(8, kind="a"), at(16, kind="b"), at(32, rate=-1)]) == []
