@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Look, visits
 from conftest import (
+    ROOT,
     assert_refused,
     called,
     ended,
@@ -590,6 +591,13 @@ def test_axes_of_laws_keep_the_names_of_metrics() -> None:
 
 
 @pytest.mark.dear
+def test_doubts_about_step_times_say_of_which_run() -> None:
+    run = RunFiles.open(ROOT / "atlas/runs/quickstart.zip")
+    (panel,) = Source(run=run, rows=frontier_of(run), label="mine").answers(Settings())
+    (doubt,) = panel.doubts
+    assert doubt.count("mine: ") == 2  # of a pair of recipes
+
+
 def test_several_runs_on_one_page(tmp_path: Path) -> None:
     both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
     for run in both:
