@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, ended, refused
+from conftest import ROOT, TINY, ended, refused
 from test_growth import SweepFile, made
 from typer.testing import CliRunner
 
@@ -128,6 +128,15 @@ def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
     assert "trials" in kinds
     assert "repeats" not in kinds
     assert "trials" not in [step.kind for step in steps_for(known(few=0.02), fixed=True)]
+
+
+def test_a_recipe_with_nothing_to_search_is_priced_as_one_point() -> None:
+    """Beside one that tried 64 points and trained three of them 40 times again."""
+    found, _ = advised_for(RunFiles.open(ROOT / "atlas/runs/rules_digits.zip"))
+    trainings = {(one.step.kind, one.step.recipes[-1]): one.step.trainings for one in found}
+    assert trainings["batch size", "constant"] == 64 + 3 * 40 + 3 * (1 + 40)
+    assert trainings["repeats", "constant"] == 5 * 40
+    assert trainings["repeats", "tuned"] == 5 * 3 * 40
 
 
 def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> None:

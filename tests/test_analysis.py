@@ -12,7 +12,7 @@ from test_report import ROW, UNREACHED
 from orchestrator.analysis import Estimate, in_time, in_words, tuned
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_device
 from orchestrator.analysis.tuned import EFFECTIVE, by_option
-from orchestrator.analysis.words import in_digits
+from orchestrator.analysis.words import frontier_cells, in_digits
 from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import FrontierRow, StepTime, column_of
@@ -170,6 +170,14 @@ def test_few_batch_sizes_or_steps_or_half_a_run_recommend_nothing() -> None:
     assert advice(costs([*rows[:3], *same_sizes])) is None
 
 
+def test_a_censored_answer_is_not_told_by_its_examples() -> None:
+    known, censored = (
+        frontier_cells(replace(ROW, examples=1024, censored=censored)) for censored in (False, True)
+    )
+    assert (known["±"], known["Examples"]) == ("8", "1,024")
+    assert (censored["±"], censored["Examples"]) == ("", "")
+
+
 def at(batch_size: int, **params: float) -> FrontierRow:
     return replace(ROW, batch_size=batch_size, params=params)
 
@@ -209,6 +217,11 @@ def test_too_little_to_tell_a_power_is_said() -> None:
     short = [replace(at(b, learning_rate=b / 100), steps=9) for b in (8, 16, 32, 64)]
     (none,) = tuned(short)
     assert none.exponent is None
+    same = [replace(row, params={"learning_rate": 0.1}, steps=10) for row in short]
+    (one,) = tuned([*same, at(128, learning_rate=0.2), replace(short[0], batch_size=256)])
+    (alike,) = tuned([*same, replace(short[0], batch_size=256)])  # the last one is too short
+    assert one.exponent is not None
+    assert alike.exponent is None
     (one,) = tuned([replace(row, steps=10) for row in short])
     assert one.exponent.value == pytest.approx(1)
     assert tuned([at(8, kind="a"), at(16, kind="b"), at(32, rate=-1)]) == []

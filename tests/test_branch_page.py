@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 from browser import CHROMIUM, Look, visits
-from conftest import refused
+from conftest import ROOT, refused
 from test_branching import BRANCHES
 from test_growth import command
 
@@ -60,6 +60,13 @@ def test_the_page_says_what_the_run_says(branches: Path) -> None:
     assert recipes == [schedule["recipe"] for schedule in said["schedules"].values()]
     assert "not complete" not in text
     assert not re.findall(r'(?:src|href)="(?!data:|#)', text)
+
+
+def test_costs_below_what_can_be_told_are_bounds(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    command("report", f"{ROOT}/atlas/runs/branch_digits_cnn.zip", "-o", str(page))
+    known = {*re.findall(r"(≤ )?0\.50\b", words_of(page))}
+    assert known == {"≤ "}
 
 
 @pytest.mark.dear

@@ -33,6 +33,11 @@ def test_best_of_n_is_the_median_over_all_choices(known: int) -> None:
     assert found[7] == 3
 
 
+def test_nothing_is_said_of_fewer_trials_where_no_design_chose_them() -> None:
+    (found,) = scalings([replace(ROW, searched=None)])
+    assert found.best_of == ()
+
+
 def swept(
     chance: np.random.Generator, *, trials: int = 64, noise: float = 0.1
 ) -> list[FrontierRow]:

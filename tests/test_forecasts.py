@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import ROOT, refused
 from test_frontier import write_run
 from test_growth import command
 from typer.testing import CliRunner
@@ -17,13 +17,16 @@ from orchestrator.analysis import (
     Scaling,
     a_fifth_more,
     compared,
+    comparisons_of,
     corrected,
     factor_in_words,
+    scalings,
     together,
 )
 from orchestrator.analysis.forecasts import Forecast, NoiseCourse, along, foretold, mean_of
 from orchestrator.cli import app
 from orchestrator.noise.estimates import NoiseEstimate
+from orchestrator.results import RunFiles, frontier_of
 
 
 def course(
@@ -198,3 +201,14 @@ def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
     remedy = "repeats: {count: 5, evaluate: {noise_scale: true}}"
     with refused("not-measured", tmp_path, remedy):
         command(*TRIAL, "learning_rate=0.3", "--calibrate", str(tmp_path))
+
+
+def test_each_goal_is_foretold_by_its_own_winners() -> None:
+    run = RunFiles.open(ROOT / "atlas/runs/digits_cnn.zip")
+    rows = frontier_of(run)
+    found = comparisons_of(run, rows, scalings(rows))
+    for goal in dict.fromkeys(row.goal for row in rows):
+        alone = [row for row in rows if row.goal == goal]
+        expected = comparisons_of(run, alone, scalings(alone))
+        assert [one for one in found if one.goal == goal] == expected
+    assert len({one.forecast.value for one in found if one.recipe == "sgd"}) == 3

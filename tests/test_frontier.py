@@ -3,13 +3,14 @@ with the published definition, written a second way in pandas."""
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import ended, make_trial, refused
+from conftest import called, ended, make_trial, refused
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -153,6 +154,12 @@ def test_unreached_failed_and_missing_are_named(tmp_path: Path) -> None:
     assert "1 of 2 trials have finished" in text
     assert "1 of 2 trials failed: boom" in text
     assert "the best measured" not in text
+    (study,) = run.studies()
+    run.create(run.sweep(), [replace(study, trials=1)], {})
+    for index in (1, 2):
+        trial = replace(make_trial(index=index), study=study)
+        run.write(ended(trial, "diverged", {0: math.nan}))
+    assert "1 of 3 trials failed: boom" in frontier_of(run)[0].warnings
 
 
 @pytest.mark.parametrize("error", ["", " \n", None])
@@ -234,6 +241,8 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     first, second = asked("best", tmp_path, "val/error", *budgets)
     assert (first["value"], first["trial"]) == (0.15, 0)
     assert (second["value"], second["trial"], second["step"]) == (0.05, 1, 50)
+    told = called("best", tmp_path, "val/error", "--within=steps=1e6", "--within=steps=2e6")
+    assert [*re.findall(r"within (\S+?)[. ]", told)] == ["steps=1000000", "steps=2000000"]
     (row,) = asked("best", tmp_path, "val/error", "--maximise")
     assert row["value"] == 0.5
     with refused("unknown-name", "'val/error'"):

@@ -91,11 +91,14 @@ def test_a_trial_that_stays_ends_once_its_goals_have_held(
     assert (standing.measurements[-1].step, standing.status) == (ends, status)
 
 
-def test_repeats_that_lose_the_goal_are_counted_and_so_is_when_it_held(tmp_path: Path) -> None:
-    """Of a search with one point, the first training counts as a repeat."""
+@pytest.mark.parametrize("repeat_best", [1, 3])
+def test_repeats_that_lose_the_goal_are_counted_and_so_is_when_it_held(
+    tmp_path: Path, repeat_best: int
+) -> None:
+    """Of a search with one point, the first training counts as a repeat, and nothing is chosen."""
     own = make_trial(
         goals=["val/error < 0.5"], budget_steps=200, grid=EvaluationGrid(spacing=0, min_gap=10),
-        repeats=3, repeats_stay=True,
+        repeats=3, repeats_stay=True, repeat_best=repeat_best,
     )  # fmt: skip
     run = RunFiles(tmp_path)
     run.create({"name": "x"}, [own.study], {})

@@ -28,8 +28,7 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
     sweep = run.sweep()
     for value in (
         f"{entry.low:g} to {entry.high:g}",
-        f"{study.trials} points",
-        f"seed {sweep['seed']} ",
+        f"search with seed {sweep['seed']} tried {study.trials} points",
         f"best {study.repeat_best} points",
         f"{study.repeats} times",
         f"{study.batch_size:,}",
@@ -40,12 +39,11 @@ def test_methods_say_what_was_searched_and_repeated() -> None:
 
 def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
     run, made, chosen = RunFiles.open(RUN), RunFiles(tmp_path / "run"), SearchPlan(algorithm="tpe")
-    first, other, *_ = (sweep := run.sweep())["recipes"]
+    first = (sweep := run.sweep())["recipes"][0]
     first["search"] = {**sweep["search"], "algorithm": "tpe"}
     made.create(sweep, [replace(study, search=chosen) for study in run.studies()], {})
     said = methods_of(made, [])
-    assert f"tpe (for {first['name']})" in said
-    assert f"halton (for {other['name']}" in said
+    assert f"{first['name']}, a tpe search" in said
     assert "the same at all batch sizes" not in said
 
 
@@ -55,6 +53,21 @@ def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:
     said = methods_of(run, frontier_of(run))
     ends = f"{min(rates):.4g} at batch size 4 to {max(rates):.4g} at 1,400"
     assert f"linear (momentum): learning_rate {ends}, momentum 0.9;" in said
+
+
+def test_methods_say_how_batches_grow_and_what_each_workload_was_searched_in(
+    tmp_path: Path,
+) -> None:
+    seesaw, run = RunFiles.open(ROOT / "atlas/runs/seesaw.zip"), RunFiles(tmp_path)
+    near = {"learning_rate": Range(low=0.25, high=0.75)}
+    studies = seesaw.studies()
+    other = [replace(one, space=near) if "cnn" in one.workload else one for one in studies]
+    run.create(seesaw.sweep(), other, {})
+    said = methods_of(run, frontier_of(seesaw))
+    assert "steps are medians of the other half" in said
+    assert "8 and 8 to 64" in said
+    assert "doubled (adamw) on digits/cnn: learning_rate 0.25 to 0.75" in said
+    assert "{batch_size: 64, examples: 3000, learning_rate: 0.3536}" in said
 
 
 def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
@@ -80,7 +93,7 @@ def test_methods_say_which_curves_are_of_minima() -> None:
     run = RunFiles.open(RUN)
     rows = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in frontier_of(run)]
     said = methods_of(run, rows)
-    assert "steps are medians of the other half. Some curves show medians" in said
+    assert "all trainings count. Some curves show medians" in said
     assert "curves of digits/mlp, sqrt, val/error < 0.04 show minima" in said
 
 
@@ -105,7 +118,9 @@ def test_latex_takes_any_name() -> None:
     text = in_format([{"A_B": "50 % < x & {y}", "": ""}], "latex")
     assert r"A\_B \\" in text
     assert r"50 \% $<$ x \& \{y\} \\" in text
+    assert r"a\textbackslash{}b\textasciicircum{}" in in_format([{"": r"a\b^"}], "latex")
     assert in_format([], "markdown").startswith("| ")
+    assert in_format([{"a": "x|y"}], "markdown").splitlines()[-1] == r"| x\|y |"
 
 
 def plain(text: str) -> str:

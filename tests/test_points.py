@@ -52,6 +52,14 @@ def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     assert "530 steps, the median of 5 repeats (492 to 574, 94%)" in lines["lucky"].hovertext[0]
 
 
+def test_hovering_names_the_metaparameters_of_the_point_that_is_drawn() -> None:
+    again = {"trial": 7, "params": {"learning_rate": 0.75}}
+    row = repeated(replace(ROW, params={"learning_rate": 0.25}), 530, **again)
+    (text,) = steps_to_goal([row]).data[-1]["hovertext"]
+    assert "of trial 7<br>learning_rate = 0.75<br>1,024 steps" in text
+    assert "0.25" not in text
+
+
 def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     curve = [repeated(row, 2 * (row.steps or 0)) for row in ROWS]
     (of_medians,) = scalings(curve)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from browser import CHROMIUM, Look, visits
 from conftest import (
+    ROOT,
     assert_refused,
     called,
     ended,
@@ -39,6 +40,7 @@ from orchestrator.report import Source, gathering, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Panel, Settings, Tried
+from orchestrator.report.cost import costs as costs_on_page
 from orchestrator.report.gathering import panels_of
 from orchestrator.report.numbers import table_of_ratios
 from orchestrator.report.page import Figures, settings_of, write_report
@@ -163,6 +165,23 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
     assert "the goal was not reached<br>trials: 20 reached" in missing.hovertext[0]
 
 
+def test_where_no_goal_was_reached_all_crosses_are_within_the_axes() -> None:
+    rows = [replace(UNREACHED, recipe=recipe) for recipe in "abc"]
+    figure = steps_to_goal(rows).as_plotly()
+    for axis, letter in ((figure.layout.xaxis, "x"), (figure.layout.yaxis, "y")):
+        low, high = (10**end for end in axis.range)
+        assert all(low < one[letter][0] < high for one in figure.data if one.hovertext)
+
+
+def test_a_single_repeat_has_no_interval_and_one_from_step_0_has() -> None:
+    one = WinnerRepeats(count=1, reached=1, median=9, low=9, high=9, confidence=0, resolution=1)
+    two = replace(one, count=2, reached=2, low=0, high=18, confidence=0.5)
+    said = [steps_to_goal([replace(ROW, repeats=again)]).data[-1] for again in (one, two)]
+    first, second = (trace["hovertext"][0] for trace in said)
+    assert "%" not in first
+    assert "(0 to 18, 50%)" in second
+
+
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (3, 3), (4, 3), (7, 3)])
 def test_panels_lie_as_those_of_plotly(count: int, columns: int) -> None:
     rows, gaps = math.ceil(count / columns), (0.08, 0.1)
@@ -211,6 +230,8 @@ def test_the_numbers_of_many_curves_are_a_table(tmp_path: Path) -> None:
 def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
     rows = [replace(row, **HOSTILE) for row in ROWS]
     assert EVIL not in page(tmp_path, [*rows, *ROWS])
+    quoted = [replace(row, recipe="<b>\"'") for row in ROWS]
+    assert steps_to_goal(quoted).data[-1]["name"] == "&lt;b&gt;\"'"  # which plotly shows as it is
 
 
 def test_curves_are_compared_at_one_batch_size() -> None:
@@ -245,6 +266,19 @@ def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_o
     assert f"Fastest and balanced {point}; 5.76 s on 4 devices" in together
     assert f"Cheapest {point}; 13.4 s on 1 device" in together
     assert "If exchanging" not in together, "four devices are as many as are kept half busy"
+
+
+def test_marks_are_filled_where_nothing_is_better_for_any_number_of_recipes() -> None:
+    """Also of recipes whose marks are hollow elsewhere."""
+    count = len(COLOURS) + 2
+    rows = [replace(row, recipe=f"r{n}", steps=(count - n) * (row.steps or 0))
+            for n in range(count) for row in ROWS]  # fmt: skip
+    shown: list[Drawing] = []
+    costs_on_page(Panel(workload="w", goal=GOAL, rows=rows), lambda it, *_: shown.append(it) or "")
+    *others, best = shown[0].as_plotly().data
+    # Of equal numbers of examples, the fewest steps are best.
+    assert [symbol.endswith("-open") for symbol in best.marker.symbol] == 5 * [True] + [False]
+    assert all(symbol.endswith("-open") for one in others for symbol in one.marker.symbol)
 
 
 def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
@@ -306,11 +340,30 @@ def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:
     assert min(around.y) < min(middle.y) < max(middle.y) < max(around.y)
 
 
+def test_whiskers_show_other_trials_only_where_their_error_is_known() -> None:
+    again = WinnerRepeats(
+        trial=3, params={"learning_rate": 0.1}, count=2, reached=2, median=1024, low=1000,
+        high=1048, confidence=0.5, resolution=8, steps=(1000, 1048),
+        medians=((1, 1000.0), (2, 1100.0), (3, 1024.0)),
+    )  # fmt: skip
+    for searched, known in ((None, False), (1, True)):
+        rows = [replace(row, repeats=again, searched=searched) for row in ROWS[:2]]
+        panel = Panel(workload="w", goal=GOAL, rows=rows)
+        readings = panel_section(1, panel, lambda *told: told[3], several=False)
+        assert ("other seeds and other trials" in readings) is known
+
+
+def test_a_power_of_nothing_has_no_sign() -> None:
+    rows = [replace(row, params={"lr": 0.1 - 1e-7 * row.batch_size}) for row in ROWS]
+    assert "B^0.00" in words_of(Panel(workload="w", goal=GOAL, rows=rows))
+
+
 def test_recipes_are_told_as_multiples_of_the_best() -> None:
     rows = [replace(ROW, recipe=r, batch_size=b, steps=n) for r, b, n in [
-        ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30)]]  # fmt: skip
+        ("a", 1, 100), ("b", 1, 150), ("a", 2, 90), ("b", 2, 60), ("b", 4, 30), ("a", 8, 12345),
+        ("b", 8, 9)]]  # fmt: skip
     cells = re.findall(r"<td>(.*?)</td>", table_of_ratios([*rows, replace(UNREACHED, recipe="a")]))
-    assert cells == ["1.00", "1.50", "", "1.50", "1.00", "1.00"]
+    assert cells == ["1.00", "1.50", "", "1,372", "1.50", "1.00", "1.00", "1.00"]
     assert table_of_ratios(ROWS) == ""
 
 
@@ -343,7 +396,8 @@ PRINTED = """(() => { dispatchEvent(new Event("beforeprint")); const plots =
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_in_a_browser(tmp_path: Path) -> None:
     """Everything at once: several goals, hostile names, all kinds of figures."""
-    evil = [replace(row, **HOSTILE, goal="val/error < 0.01") for row in ROWS]
+    hostile = HOSTILE | {"recipe": EVIL + 60 * "long"}
+    evil = [replace(row, **hostile, goal="val/error < 0.01") for row in ROWS]
     page(tmp_path, [*ROWS, UNREACHED, *evil])
     written, picture = tmp_path / "report.html", tmp_path / "picture.png"
     looks = [
@@ -541,6 +595,13 @@ def test_axes_of_laws_keep_the_names_of_metrics() -> None:
 
 
 @pytest.mark.dear
+def test_doubts_about_step_times_say_of_which_run() -> None:
+    run = RunFiles.open(ROOT / "atlas/runs/quickstart.zip")
+    (panel,) = Source(run=run, rows=frontier_of(run), label="mine").answers(Settings())
+    (doubt,) = panel.doubts
+    assert doubt.count("mine: ") == 2  # of a pair of recipes
+
+
 def test_several_runs_on_one_page(tmp_path: Path) -> None:
     both, out = (tmp_path / "first", tmp_path / "second"), tmp_path / "page.html"
     for run in both:

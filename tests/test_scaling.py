@@ -185,6 +185,15 @@ def test_exponents_are_said_with_two_digits_everywhere() -> None:
     assert exponent_in_words(Estimate(value=math.inf, low=math.inf, high=math.inf)) == "over 20"
 
 
+@pytest.mark.parametrize("error", [0.01, 0.1])
+def test_nothing_is_said_of_a_bend_that_lies_far_beyond_all_batch_sizes(error: float) -> None:
+    """Where B_c is looked for ends before it, so its exponent and S_min would come out wrong."""
+    found = answer(planted(bend(1e6, 1), SIZES), error=error)
+    assert found.verdict == SCALES
+    assert (found.exponent, found.steps_min) == (None, None)
+    assert found.critical_batch_size is None or found.critical_batch_size.high == math.inf
+
+
 def test_a_flat_curve_is_called_flat() -> None:
     found = answer([(size, 500) for size in SIZES])
     assert found.verdict.startswith("flat")

@@ -9,10 +9,10 @@ from orchestrator.analysis.forecasts import (
     NoiseCourses,
     a_fifth_more,
     compared,
+    comparisons_of,
     corrected,
     courses_of,
     forecast_by,
-    forecasts_of,
 )
 from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.methods import methods_of

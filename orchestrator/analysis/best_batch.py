@@ -299,9 +299,11 @@ def _verdict(batch_size: Estimate | None, points: Sequence[LowestAt], tried: int
     if low == 0 and high == math.inf:
         return UNDECIDED
     if low == 0:
-        return f"{EDGE}: at most {high:,.0f}, and {points[0].batch_size:,} is the smallest"
+        most = in_words(Estimate(value=high))
+        return f"{EDGE}: at most {most}, and {points[0].batch_size:,} is the smallest"
     if high == math.inf:
-        return f"{EDGE}: at least {low:,.0f}, and {points[-1].batch_size:,} is the largest"
+        least = in_words(Estimate(value=low))
+        return f"{EDGE}: at least {least}, and {points[-1].batch_size:,} is the largest"
     return ""
 
 

@@ -141,11 +141,18 @@ def mean_of(course: NoiseCourse) -> NoiseEstimate:
     )
 
 
-def forecasts_of(run: RunFiles, rows: Sequence[FrontierRow]) -> list[Forecast]:
-    """The forecasts from the winners of these rows whose noise scale was measured."""
-    winners = {row.key: row.trial for row in without_growing(rows) if row.trial is not None}
-    found = noise_courses(run, run.studies(), winners)
-    return [forecast_by(key, courses) for key, courses in found.items()]
+def comparisons_of(
+    run: RunFiles, rows: Sequence[FrontierRow], scalings: Sequence[Scaling]
+) -> list[Comparison]:
+    """The B_crit of each curve beside the forecasts from its winners, as far as their noise scale
+    was measured. Each goal has winners of its own."""
+    forecasts: dict[str, list[Forecast]] = {}
+    for goal in dict.fromkeys(row.goal for row in rows):
+        asked = (row for row in without_growing(rows) if row.goal == goal)
+        winners = {row.key: row.trial for row in asked if row.trial is not None}
+        found = noise_courses(run, run.studies(), winners)
+        forecasts[goal] = [forecast_by(key, courses) for key, courses in found.items()]
+    return [one for scaling in scalings for one in compared(forecasts[scaling.goal], [scaling])]
 
 
 @dataclass(frozen=True, kw_only=True)

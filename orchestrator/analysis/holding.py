@@ -27,9 +27,12 @@ class Holding:
 
     @cached_property
     def rows_held(self) -> list[FrontierRow]:
-        """The rows with the goal that holds in place of the first passage."""
+        """The rows with the goal that holds in place of the first passage, which no trial won."""
         goal = str(Goal.parse(self.first.goal).held)
-        return [replace(r, goal=goal, repeats=r.repeats and r.repeats.held) for r in self.rows]
+        return [
+            replace(row, goal=goal, trial=None, repeats=row.repeats and row.repeats.held)
+            for row in self.rows
+        ]
 
     @cached_property
     def held(self) -> Scaling:

@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.points import beside_minima, curves_of, has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
-from orchestrator.analysis.words import ends_of, listed
+from orchestrator.analysis.words import batch_sizes_of, ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import Choice, Range, Study, Value, short
 from orchestrator.results import FrontierRow, RunFiles
@@ -19,17 +19,20 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     down is left out."""
     studies = run.studies()
     goals = dict.fromkeys(row.goal for row in rows)
-    sizes = sorted({study.batch_size for study in studies})
+    ordered = sorted(studies, key=lambda study: study.batch_size)
+    sizes = [*dict.fromkeys(batch_sizes_of(study) for study in ordered)]
     measured = f"measured the number of steps until {listed([*goals])} for" if goals else "ran"
     workloads = listed([*dict.fromkeys(study.workload for study in studies)])
-    at = listed([f"{size:,}" for size in sizes])
-    said = [f"We {measured} {workloads} at batch size{'s' * (len(sizes) > 1)} {at}."]
+    of_several = "s" * (len(sizes) > 1)
+    said = [f"We {measured} {workloads} at batch size{of_several} {listed(sizes)}."]
     if run.imported:
         said.append("The trainings were made elsewhere, and their files were imported.")
     elif "recipes" in (sweep := run.sweep()):
         said += [*_search(sweep, studies), *_trials(studies)]
     if goals:
-        said += [_repeats([] if run.imported else studies, rows), _INTERVALS]
+        said.append(_repeats([] if run.imported else studies, rows))
+    if curves_of(rows):
+        said.append(_INTERVALS)
     said.append(_amount(run, studies))
     return " ".join(filter(None, said))
 
@@ -44,30 +47,42 @@ _INTERVALS = (
 
 
 def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
-    recipes = []
-    for name in dict.fromkeys(study.recipe for study in studies):
-        mine = sorted((s for s in studies if s.recipe == name), key=lambda s: s.batch_size)
+    searched = [study for study in studies if not study.is_one_point]
+    said = []
+    asked = {r["name"]: (r["search"] or sweep["search"])["algorithm"] for r in sweep["recipes"]}
+    for algorithm in dict.fromkeys(asked[study.recipe] for study in searched):
+        mine = [study for study in searched if asked[study.recipe] == algorithm]
+        recipes = dict.fromkeys(study.recipe for study in mine)
+        of = listed([*recipes]) if len(mine) < len(studies) else "each recipe"
+        same = ", the same at all batch sizes" * (not mine[0].search.is_adaptive)
+        said.append(
+            f"At each batch size of {of}, a {algorithm} search with seed {sweep['seed']} tried "
+            f"{ends_of([study.trials for study in mine])} points{same}."
+        )
+    spaces: dict[str, dict[str, list[str]]] = {}  # recipe -> space -> workloads
+    for name, workload in dict.fromkeys((study.recipe, study.workload) for study in studies):
+        mine = [study for study in studies if (study.recipe, study.workload) == (name, workload)]
+        mine.sort(key=lambda study: study.batch_size)
         optimizer = "" if mine[0].optimizer in (name, "") else f" ({mine[0].optimizer})"
-        entries = (f"{entry} {_ranges(entry, mine)}" for entry in mine[0].space)
-        recipes.append(f"{name}{optimizer}: {', '.join(entries)}")
-    schedules = {
-        recipe["name"]: write_yaml(recipe["schedule"], flow=True).strip()
-        for recipe in sweep["recipes"]
-        if recipe["schedule"]
-    }
-    searches: dict[str, list[str]] = {}
-    for recipe in sweep["recipes"]:
-        search = recipe["search"] or sweep["search"]
-        searches.setdefault(search["algorithm"], []).append(recipe["name"])
-    how = " or ".join(f"{name} (for {listed(given)})" for name, given in searches.items())
-    how = how if len(searches) > 1 else next(iter(searches))
-    same = ", the same at all batch sizes" * (not any(s.search.is_adaptive for s in studies))
-    return [
-        f"At each batch size of each recipe, a {how} search with seed {sweep['seed']} tried "
-        f"{ends_of([study.trials for study in studies])} points{same}.",
-        f"The ranges were, for {'; '.join(recipes)}.",
-        *(f"Schedule of {name}: {schedule}." for name, schedule in schedules.items()),
+        entries = ", ".join(f"{entry} {_ranges(entry, mine)}" for entry in mine[0].space)
+        spaces.setdefault(f"{name}{optimizer}", {}).setdefault(entries, []).append(workload)
+    ranges = [
+        f"{name}{f' on {listed(workloads)}' * (len(found) > 1)}: {entries}"
+        for name, found in spaces.items()
+        for entries, workloads in found.items()
     ]
+    said.append(f"The ranges were, for {'; '.join(ranges)}.")
+    for recipe in sweep["recipes"]:
+        schedule = dict(recipe["schedule"])
+        if stages := recipe.get("batch_schedule"):
+            schedule["batch_schedule"] = [
+                {key: value for key, value in stage.items() if value is not None}
+                for stage in stages
+            ]
+        if schedule:
+            text = " ".join(write_yaml(schedule, flow=True).split())
+            said.append(f"Schedule of {recipe['name']}: {text}.")
+    return said
 
 
 def _ranges(name: str, studies: Sequence[Study]) -> str:
@@ -99,24 +114,27 @@ def _trials(studies: Sequence[Study]) -> list[str]:
 
 def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
     curves = {", ".join(names): curve for names, curve in curves_of(rows).items()}
+    curves |= {f"{row.key}, {row.goal}": [row] for row in rows if row.batch_schedule}
     if not any(map(has_medians, curves.values())):
         return "Steps are the fewest of any trial, which are too few by luck."
     return _medians(studies) + beside_minima(curves)
 
 
 def _medians(studies: Sequence[Study]) -> str:
-    study = next((s for s in studies if s.repeats and not s.is_one_point), None)
-    if study is None:
+    mine = [study for study in studies if study.repeats and not study.is_one_point]
+    if not mine:
         return "Steps are medians over trainings that differ in their seeds."
-    if study.repeat_best == 1:
-        return (
-            f"The best point was trained {study.repeats} times again with other seeds. Steps are "
-            f"medians of these."
-        )
-    return (
-        f"The best {study.repeat_best} points were each trained {study.repeats} times again with "
-        f"other seeds: half of these chose the point, and steps are medians of the other half."
+    times, best = ends_of([study.repeats for study in mine]), mine[0].repeat_best
+    said = (
+        f"The best point was trained {times} times again with other seeds. Steps are medians of "
+        f"these."
+        if best == 1
+        else f"The best {best} points were each trained {times} times again with other seeds: half "
+        f"of these chose the point, and steps are medians of the other half."
     )
+    if fixed := dict.fromkeys(study.recipe for study in studies if study.is_one_point):
+        said += f" Of {listed([*fixed])}, with nothing to search, all trainings count."
+    return said
 
 
 def _amount(run: RunFiles, studies: Sequence[Study]) -> str:

@@ -208,16 +208,21 @@ def _added(
     """((workload, recipe), batch size, trials, repeats) that the step adds."""
     totals, seen = dict(step.totals), set()
     for study in studies:
-        names, repeats = (study.workload, study.recipe), study.repeats * study.repeat_best
+        names, points = (
+            (study.workload, study.recipe),
+            1 if study.is_one_point else study.repeat_best,
+        )
+        repeats = study.repeats * points
         if study.workload not in step.workloads or study.recipe not in step.recipes:
             continue
         if step.kind == "batch size":
             if names not in seen:
-                yield names, *step.totals[0], repeats
+                own = [s.trials for s in studies if (s.workload, s.recipe) == names]
+                yield names, step.batch_sizes[0], min(own), repeats
             seen.add(names)
         elif (total := totals.get(study.batch_size)) is not None and not study.batch_schedule:
             if step.kind == "repeats":
-                yield names, study.batch_size, 0, total * study.repeat_best - repeats
+                yield names, study.batch_size, 0, total * points - repeats
             else:
                 # If half of the best points are new ones, their repeats are trained as well.
                 yield names, study.batch_size, total - study.trials, repeats / 2

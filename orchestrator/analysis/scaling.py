@@ -88,12 +88,12 @@ class Scaling(OfCurve):
     critical_batch_size: Estimate | None = None
     """B_crit of steps = S_min (1 + B_crit / B); None if the points refuse that law."""
     steps_min: Estimate | None = None
-    """The fewest steps that any batch size would need."""
+    """The fewest steps that any batch size would need; None if the curve does not bend yet."""
     perfect_scaling_until: Estimate | None = None
     perfect_scaling_from: int | None = None
     """The batch size from which on scaling is perfect, if smaller ones need more examples."""
     exponent: Estimate | None = None
-    """Exponent of the bend, which is 1 for the law of B_crit."""
+    """Exponent of the bend, which is 1 for the law of B_crit; None if it does not bend yet."""
     fit_residual_log2: float | None = None
     """Root mean square distance, in doublings, of the points from the curve in the middle."""
     largest: int | None = None
@@ -159,7 +159,8 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         censored = any(row.censored for row in curve)
         found = replace(found, verdict="trials were ended too early to tell" if censored else never)
-    best_of = tuple(best_of_fewer(point.row) for point in telling)
+    # Fewer of the points that a sampler or somebody else chose would have been other ones.
+    best_of = tuple(best_of_fewer(p.row) for p in telling if p.row.searched is not None)
     return replace(found, of_medians=of_medians, left_out=left_out, best_of=best_of)
 
 
@@ -205,9 +206,11 @@ def scaling_of(
     # If goals are passed at first measurements, equal steps may hide any curve.
     if max(float(np.ptp(steps)), errors.parts(scatter).resolution) < -math.log2(STILL):
         return replace(found, verdict=FLAT)
-    refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
-    fifth_more = curves.examples_within(CRITICAL_TOLERANCE)
+    critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
+    # Where a curve bends farther on than B_c is looked for, its other numbers would be of no curve.
+    endless = verdict == SCALES and critical.high == math.inf
+    refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     if scatter > GOOD_FIT_LOG2:
         verdict = BENDS
     least, most = curves.unseen
@@ -220,11 +223,11 @@ def scaling_of(
         critical_by_examples=fifth_more,
         critical_by_examples_is=bound,
         max_useful_batch_size=curves.steps_within(USEFUL_TOLERANCE),
-        critical_batch_size=None if refused else of_hyperbola.bends_at,
-        steps_min=curves.steps_min,
+        critical_batch_size=None if refused else critical,
+        steps_min=None if endless else curves.steps_min,
         perfect_scaling_until=curves.examples_within(PERFECT_TOLERANCE),
         perfect_scaling_from=_first_enough(points),
-        exponent=curves.exponent,
+        exponent=None if endless else curves.exponent,
         verdict=verdict,
     )
 

@@ -96,8 +96,8 @@ def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
 
 
 def _power(points: Sequence[tuple[int, float]]) -> Estimate | None:
-    """The slope of log value against log batch size."""
-    if len(points) < ENOUGH_SIZES:
+    """The slope of log value against log batch size; none without scatter, which is its error."""
+    if len(points) < ENOUGH_SIZES or len({value for _, value in points}) < 2:
         return None
     sizes, values = np.log2(np.array(points, dtype=np.float64)).T
     (slope, _), covariance = np.polyfit(sizes, values, 1, cov=True)

@@ -11,6 +11,7 @@ from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
 from orchestrator.analysis.schedules import Confirmed
+from orchestrator.records import Study
 from orchestrator.results import FrontierRow
 
 
@@ -252,8 +253,8 @@ def in_count(steps: float) -> str:
     return f"{steps:,.0f}" if steps == round(steps) else f"{steps:,.1f}"
 
 
-def batch_sizes_of(row: FrontierRow) -> str:
-    """Says the batch size of a frontier row, or its first and last batch size if it grows."""
+def batch_sizes_of(row: FrontierRow | Study) -> str:
+    """Says the batch size of a study, or its first and last batch size if it grows."""
     if row.batch_schedule is None or row.batch_schedule.first == row.batch_size:
         return f"{row.batch_size:,}"
     return f"{row.batch_schedule.first:,} to {row.batch_size:,}"
@@ -299,13 +300,14 @@ def median_of(row: FrontierRow) -> str:
 
 
 def frontier_cells(row: FrontierRow) -> dict[str, str]:
+    resolution, examples = (None, None) if row.censored else (row.resolution, row.examples)
     return {
         "Recipe": row.recipe,
         "Batch size": batch_sizes_of(row),
         "Steps": steps_of(row),
-        "±": "" if row.resolution is None else f"{row.resolution:,}",
+        "±": "" if resolution is None else f"{resolution:,}",
         "Median": median_of(row),
-        "Examples": "" if row.examples is None else f"{row.examples:,}",
+        "Examples": "" if examples is None else f"{examples:,}",
         "Trial": "" if row.trial is None else str(row.answering[0]),
     }
 

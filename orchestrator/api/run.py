@@ -23,8 +23,7 @@ from orchestrator.analysis import (
     best_batch_sizes,
     best_in_words,
     compare_runs,
-    compared,
-    forecasts_of,
+    comparisons_of,
     rule_costs,
     scalings,
     sentence,
@@ -172,7 +171,7 @@ class Run:
         """Forecasts from the noise scale beside the measured critical batch sizes, for recipes
         whose repeats or trials measured the noise scale."""
         rows = self.frontier(goal)
-        found = compared(forecasts_of(self._files, rows), scalings(rows))
+        found = comparisons_of(self._files, rows, scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
 
     def advise(self, goal: str | Iterable[str] | None = None) -> Table[Suggestion]:

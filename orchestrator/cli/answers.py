@@ -45,6 +45,7 @@ Format = Literal["latex", "markdown", "csv"]
 
 LATEX = str.maketrans(
     {**{each: f"\\{each}" for each in "&%$#_{}"}, **{each: f"${each}$" for each in "<>"}}
+    | {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
 )
 """Characters that LaTeX takes for something else, and that names may have."""
 
@@ -116,7 +117,11 @@ def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
         if (one := flattered.get(scaling.names)) is not None:
             lines.append(f"  Mind: {holding_in_words(one)}")
     lines += cooled_sentences(rows)
-    return lines + [growing_sentence(row) for row in rows if row.batch_schedule is not None]
+    growing = [row for row in rows if row.batch_schedule is not None]
+    several = len({(row.workload, row.goal) for row in growing}) > 1
+    return lines + [
+        f"{row.workload}, {row.goal}. " * several + growing_sentence(row) for row in growing
+    ]
 
 
 def leaders_table(rows: Sequence[FrontierRow]) -> Table:
@@ -141,14 +146,15 @@ def leaders_table(rows: Sequence[FrontierRow]) -> Table:
 def print_best(rows: Sequence[BestRow]) -> None:
     """Prints the best value of each study, and what is to be said of several below."""
     cells, notes = [], dict[str, list[str]]()
+    workloads, budgets = len({row.workload for row in rows}), len({row.within for row in rows})
     for row in rows:
+        study = f"{row.workload}, " * (workloads > 1) + f"{row.recipe} at {row.batch_size:,}"
+        study += f" within {row.within}" * (budgets > 1)
         if not row.trained_enough:
-            notes.setdefault("No trial was trained that long", []).append(
-                f"{row.recipe} at {row.batch_size:,}"
-            )
+            notes.setdefault("No trial was trained that long", []).append(study)
         if row.censored:
             note = "Trials that ended early could have come to a better value"
-            notes.setdefault(note, []).append(f"{row.recipe} at {row.batch_size:,}")
+            notes.setdefault(note, []).append(study)
         of_row = {
             "Workload": row.workload,
             "Recipe": row.recipe,
@@ -225,10 +231,10 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
     )
     for said in filter(None, [on_medians(rows), unknown_of(run)]):
         out.print(said)
-    several = len({row.workload for row in rows}) > 1
+    workloads, asked = len({row.workload for row in rows}), len({row.goal for row in rows})
     for row in rows:
         if remarks := row.remarks():
-            where = f"{row.workload}, " * several
+            where = f"{row.workload}, " * (workloads > 1) + f"{row.goal}, " * (asked > 1)
             out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     for line in answers:
@@ -275,7 +281,8 @@ def in_format(rows: Sequence[Mapping[str, str]], format_: Format) -> str:
         return text.getvalue().rstrip()
     if format_ == "markdown":
         lines.insert(1, ["---"] * len(heads))
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        escaped = ((cell.replace("|", r"\|") for cell in line) for line in lines)
+        return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
     first, *rest = (" & ".join(cell.translate(LATEX) for cell in line) for line in lines)
     body = "".join(f"{line} \\\\\n" for line in rest)
     return (

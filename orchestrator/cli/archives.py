@@ -82,7 +82,7 @@ def _import_archive(source: Path, run: RunFiles) -> None:
     trials = [study.trials for study in run.studies()]
     count = f"{counted(len(trials), 'study')}, {counted(sum(trials), 'trial')}"
     say(f"{count} that count, now in {run.place}")
-    _tell(run, "parts of the archive could not be used", problems)
+    _tell(run, "Parts of the archive that could not be used", problems)
 
 
 def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> None:
@@ -107,12 +107,12 @@ def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> Non
         say(f"  {line}")
     summary = import_rows(rows, meaning, run)
     say(f"{summary}, now in {run.place}")
-    _tell(run, "things were counted or could not be used", rows.problems)
+    _tell(run, "Things that were counted or could not be used", rows.problems)
 
 
 def _tell(run: RunFiles, what: str, problems: Sequence[object]) -> None:
     if problems:
-        say(f"{len(problems)} {what}, listed in {run.place / 'problems.txt'}:")
+        say(f"{what}: {len(problems)}, listed in {run.place / 'problems.txt'}.")
         for problem in problems[:SHOWN]:
             say(f"  {problem}")
 

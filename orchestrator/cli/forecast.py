@@ -93,14 +93,14 @@ def forecast(
 
 def _calibration(paths: Sequence[str]) -> list[Comparison]:
     """Forecasts beside the measured critical batch sizes of runs, for curves that have both."""
-    from orchestrator.analysis import compared, forecasts_of, scalings
+    from orchestrator.analysis import comparisons_of, scalings
     from orchestrator.results import RunFiles, frontier_of
 
     found = []
     for path in paths:
         run = RunFiles.open(path)
         rows = frontier_of(run)
-        known = [one for one in compared(forecasts_of(run, rows), scalings(rows)) if one.ratio]
+        known = [one for one in comparisons_of(run, rows, scalings(rows)) if one.ratio]
         if not known:
             raise BadInput(
                 f"{path} has no curve with a forecast and a critical batch size: sweep four "

@@ -146,16 +146,16 @@ def _frontiers(runs: Sequence[RunFiles], goals: Sequence[GoalOf]) -> list[list[F
 
 def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
     """For each curve: where it bends, and the batch size that is recommended."""
-    from orchestrator.analysis import compared, forecasts_of
+    from orchestrator.analysis import comparisons_of
     from orchestrator.report import settings_of
 
     found = []
     settings = settings_of([source.run for source in sources], asked)
     for source in sources:
-        forecasts = forecasts_of(source.run, source.rows)
         for panel in replace(source, label="").answers(settings):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
-            beside = {one.recipe: one.to_json() for one in compared(forecasts, panel.scalings)}
+            known = comparisons_of(source.run, panel.rows, panel.scalings)
+            beside = {one.recipe: one.to_json() for one in known}
             held = {holding.first.recipe: holding.to_json() for holding in panel.holdings}
             for scaling in panel.scalings:
                 answer = {

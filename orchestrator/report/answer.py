@@ -159,7 +159,8 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
 
 def _reading(panel: Panel) -> str:
     said = []
-    known = all(scaling.by_part is not None for scaling in panel.drawn.scalings if scaling.curves)
+    curves = grouped(trained_points(panel.drawn.rows), lambda point: point.recipe).values()
+    known = all(errors_of(points).few_trials is not None for points in curves)
     trials = " and other trials" if known else ""
     if any(scaling.of_medians for scaling in panel.drawn.scalings):
         said.append(
@@ -243,8 +244,8 @@ def _notes(panel: Panel) -> str:
     if any(row.censored for row in panel.rows):
         notes.insert(
             0,
-            "Some answers are censored: trials were ended at other goals, and could have reached "
-            "this goal earlier than any trial that did.",
+            "Some answers are censored: trials were ended early, and could have reached this goal "
+            "earlier than any trial that did.",
         )
     if not notes:
         return ""
@@ -348,7 +349,7 @@ def _cross_out(
 def _why(name: str, row: FrontierRow) -> str:
     ended = ", ".join(f"{count} {safe(status)}" for status, count in row.trials.items())
     if row.censored:
-        why = "not known: trials were ended at other goals"
+        why = "not known: trials were ended early"
     elif row.steps_answered == 0:
         why = "the goal was passed before the first step"
     elif row.repeats is not None and row.steps is not None:
@@ -360,14 +361,15 @@ def _why(name: str, row: FrontierRow) -> str:
 
 
 def _describe(name: str, point: CurvePoint) -> str:
-    row, lines = point.row, []
-    if (again := point.again) is not None:
-        low, high = (f"{end:,}" if end else "never" for end in (again.low, again.high))
-        lines.append(
-            f"{in_count(point.steps)} steps, the median of {again.count} repeats "
-            f"({low} to {high}, {again.confidence:.0%})"
-        )
-    if row.steps is not None:
-        lines.append(f"{row.steps:,} steps (±{row.resolution}) in trial {row.trial}")
-    lines += [f"{safe(key)} = {safe(short(value))}" for key, value in (row.params or {}).items()]
+    row, again = point.row, point.again
+    lines = [f"{safe(key)} = {safe(short(value))}" for key, value in point.params.items()]
+    if row.steps is not None and row.trial is not None:
+        fewest = f"{row.steps:,} steps (±{row.resolution or 0:,}) in trial {row.trial}"
+        lines.insert(0 if again is None else len(lines), fewest)
+    if again is not None:
+        low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))
+        ends = f", the median of {again.count} repeats ({low} to {high}, {again.confidence:.0%})"
+        again_of = f" of trial {row.answering[0]}"
+        how = f"{ends}{again_of}" if again.count > 1 else f" in the only repeat{again_of}"
+        lines.insert(0, f"{in_count(point.steps)} steps{how}")
     return of_size(point.batch_size, name) + "<br>".join(lines)

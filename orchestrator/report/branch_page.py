@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from orchestrator.analysis.branch_costs import FURTHEST
 from orchestrator.analysis.branches import FactorCost, Verdict
 from orchestrator.analysis.estimates import ratio_of
 from orchestrator.analysis.words import (
@@ -221,7 +222,8 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
         return "not known"
     if cost.examples_ratio.low == math.inf:
         return "never"
-    return in_words(cost.examples_ratio, lambda end: f"{end:.2f}")
+    least = 1 / FURTHEST  # smaller ones are not told apart
+    return in_words(cost.examples_ratio, lambda e: f"{e:.2f}" if e > least else f"≤ {least:.2f}")
 
 
 def _length_table(content: BranchContent) -> str:

@@ -129,9 +129,9 @@ def _device_seconds_against_time(costs: Sequence[Cost], recipes: Sequence[str]) 
 
 
 def _filled(number: int, filled: Sequence[bool]) -> dict[str, Any]:
-    """The look of the n-th recipe, its other marks hollow."""
+    """The look of the n-th recipe, its other marks hollow, whatever they are elsewhere."""
     look = mark(number)
-    symbol = look["marker"]["symbol"]
+    symbol = look["marker"]["symbol"].removesuffix("-open")
     look["marker"]["symbol"] = [symbol if one else f"{symbol}-open" for one in filled]
     look["line"]["width"] = 1
     return look

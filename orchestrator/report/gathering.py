@@ -37,7 +37,7 @@ five figures, and a browser draws about 15 a second."""
 MOST_STUDIES = 2000
 """The most studies of these recipes, each of which is a point in up to ten figures."""
 
-Row = TypeVar("Row", FrontierRow, BestRow, Curve)
+Row = TypeVar("Row", FrontierRow, BestRow, Curve, StepTime)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Source:
         found = []
         for (workload, goal), mine in self._by_panel.items():
             rows = self._named(mine)
-            times = [time for time in self._step_times if time.workload == workload]
+            times = self._named([one for one in self._step_times if one.workload == workload])
             found.append(
                 Panel(
                     workload=workload,
@@ -77,7 +77,7 @@ class Source:
                     rows=without_growing(rows),
                     growing=[row for row in rows if row.batch_schedule],
                     settings=settings,
-                    devices={self.name(name): one for name, one in devices_of(times).items()},
+                    devices=devices_of(times),
                     doubts=doubts_about(times),
                     rules=[
                         replace(cost, recipe=self.name(cost.recipe), tuned=self.name(cost.tuned))

@@ -63,7 +63,8 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
             low, high = curve.exponent.ends
             first = "90 % interval: " * (not intervals)
             intervals.append(
-                f"B^{curve.exponent.value:.2f} for {curve.recipe} ({first}{low:.2f} to {high:.2f})"
+                f"B^{curve.exponent.value:z.2f} for {curve.recipe} "
+                f"({first}{low:z.2f} to {high:z.2f})"
             )
     zeros = [
         f"{curve.recipe} ({curve.zeros} batch size{'s' * (curve.zeros > 1)})"

@@ -25,6 +25,7 @@ from orchestrator.analysis.words import (
     exponent_in_words,
     fifth_in_words,
     in_count,
+    in_digits,
     in_words,
     remarks_of,
 )
@@ -132,7 +133,7 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
     sizes = sorted({size for mine in steps.values() for size in mine})
     fewest = {size: min(mine[size] for mine in steps.values() if size in mine) for size in sizes}
     cells = [
-        [recipe, *(f"{mine[size] / fewest[size]:.2f}" if size in mine else "" for size in sizes)]
+        [recipe, *(_ratio(mine[size] / fewest[size]) if size in mine else "" for size in sizes)]
         for recipe, mine in steps.items()
     ]
     return table(
@@ -141,6 +142,10 @@ def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
         ["Recipe", *(f"{size:,}" for size in sizes)],
         cells,
     )
+
+
+def _ratio(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else in_digits(ratio)
 
 
 PARTS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
@@ -201,7 +206,7 @@ def _best_of(sizes: Sequence[BestOf]) -> Drawing:
     medians = {one.batch_size: one.medians for one in sizes if one.medians}
     for batch_size, colour in shaded(medians):
         at = [
-            (n, steps, f"{of_size(batch_size)}best of {n:,} trials: {in_count(steps)}")
+            (n, steps, f"{of_size(batch_size)}best of {n:,}: {in_count(steps)} steps")
             for n, steps in medians[batch_size]
         ]
         look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
@@ -247,7 +252,7 @@ def holding(panel: Panel, show: Show) -> str:
             f"{again.lost} of {again.reached}",
             "never" if again.median is None else in_count(again.median),
             "not in time" if held.median is None else in_count(held.median),
-            "" if not again.median or held.median is None else f"{held.median / again.median:.2f}",
+            "" if not again.median or held.median is None else _ratio(held.median / again.median),
         ]
         for one in known
         for row in one.rows

@@ -100,7 +100,7 @@ def _frontier(panel: Panel) -> str:
         for cells, row in zip(known, rows, strict=True)
     ]
     rendered = table(
-        "The frontier: the trial of each study that reached the goal in the fewest steps.",
+        "The frontier: the fewest steps of each study, and the trial that its answer is of.",
         [*(known[0] if known else ()), *names, "Trials", "Notes"],
         body,
     )

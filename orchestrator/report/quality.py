@@ -67,8 +67,8 @@ def best_values_within(panel: Panel, show: Show) -> str:
                 _best_within(rows, panel.goal),
                 f"{recipe}: best {metric} within budgets",
                 "",
-                "They show whether a large batch size gets worse values with as many steps, and "
-                "with as many epochs. Dark lines are small budgets, bright lines are large ones.",
+                "They show whether a large batch size gets worse values within the same budget. "
+                "Dark lines are small budgets, bright lines are large ones.",
             )
     if refused:
         shown += lead(

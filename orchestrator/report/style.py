@@ -242,6 +242,8 @@ _TEMPLATE = {
 def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
     values = [value for value in values if value > 0] or [1.0]
     first, last = math.floor(math.log2(min(values))), math.ceil(math.log2(max(values)))
+    if first == last:  # a single power of two has room on both sides
+        first, last = first - 1, last + 1
     stride = max(1, math.ceil((last - first) / most))
     ticks = [2.0**power for power in range(first, last + 1, stride)]
     margin = 0.04 * max(last - first, 1)
@@ -301,5 +303,5 @@ def of_size(batch_size: int, name: str = "") -> str:
 
 
 def safe(text: object) -> str:
-    """Escapes names, because plotly interprets tags in texts."""
-    return html.escape(str(text))
+    """Escapes names, because plotly interprets tags in texts, but would show how quotes are."""
+    return html.escape(str(text), quote=False)

@@ -82,15 +82,14 @@ def training_curves(panel: Panel, show: Show) -> str:
     shown = ""
     for recipe, curves in panel.curves.items():
         few = f", of {MOST_CURVES} batch sizes of {len(curves):,}" * (len(curves) > MOST_CURVES)
-        said = (
-            "Dark lines are small batch sizes, bright lines large ones. A trial stops at its goal "
-            "unless the sweep asks it to go on."
-        )
+        said = "Dark lines are small batch sizes, bright lines large ones."
+        if not panel.is_imported:
+            said += " A trial stops at its goal unless the sweep asks it to go on."
         if trained := [one.trained for one in curves if one.trained is not None]:
             said += (
                 f" Points are ends of cooldowns, lines the trunks that they leave. With all of "
-                f"them, these trials trained {min(trained):.1f} to {max(trained):.1f} times the "
-                f"steps of their answers."
+                f"them, these trials trained {ends_of(trained, '.1f')} times the steps of their "
+                f"answers."
             )
         shown += show(
             _figure(curves, panel.goal),

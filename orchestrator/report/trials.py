@@ -180,10 +180,12 @@ def all_tried(panel: Panel, show: Show) -> str:
 
 def _counts(tried: Tried, listed: Listed) -> str:
     parts = ["{} of {} at {:,}".format(*listed.counts[size], size) for size in tried.sizes]
+    count, total = len(tried.sizes), len(listed.counts)
+    which = "by batch size" if count == total else f"at {count:,} of {total:,} batch sizes"
     more = (
         " Trials that could no longer win were stopped early, so more might have reached the goal."
     )
-    return f"Trials that reached the goal, by batch size: {', '.join(parts)}.{more * tried.cut}"
+    return f"Trials that reached the goal, {which}: {', '.join(parts)}.{more * tried.cut}"
 
 
 def finding(panel: Panel) -> str:

@@ -41,7 +41,8 @@ def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
         )
     if failed := statuses.count("failed"):
         last = last_line(trials["error"][statuses.index("failed")].as_py())
-        warnings.append(f"{failed} of {study.trials} trials failed: {last or 'no reason given'}")
+        of = max(study.trials, len(statuses))  # some replace those that diverged
+        warnings.append(f"{failed} of {of} trials failed: {last or 'no reason given'}")
     return tuple(warnings)
 
 

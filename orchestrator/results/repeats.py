@@ -79,7 +79,7 @@ def repeats_of(
         return None
     trial = next(iter(of_trials))
     draws_of = of_trials[trial]
-    if study.repeat_best > 1:
+    if study.repeat_best > 1 and not study.is_one_point:
         half = study.repeats // 2
         if (chosen := _chosen(of_trials, half)) is not None:
             trial = chosen
