@@ -2,6 +2,7 @@
 
 from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
 from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.cost import advice, costs, devices_of
 from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
@@ -18,8 +19,9 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.methods import methods_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
+from orchestrator.analysis.quality import gaps, largeness
 from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
-from orchestrator.analysis.scaling import Scaling, scalings
+from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
