@@ -31,7 +31,7 @@ TRIED = ("cpu",)
 _reasons: dict[tuple[StudyKey, int, torch.device], str | None] = {}
 """Study, width and device -> the reason why trials are not stacked there; None if they are."""
 
-TIMED_SECONDS = 0.1
+TIMED_SECONDS = 0.05
 """Duration of one measurement in seconds."""
 
 
