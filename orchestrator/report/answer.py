@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -106,7 +107,7 @@ def _table(panel: Panel, answers: Sequence[Scaling]) -> str:
         return ""
     cells = [(_dot(panel, one), [*bend_cells(one).values()]) for one in answers[:MOST_ANSWERED]]
     rows = "".join(
-        f'<tr><th scope="row"{dot}>{escape(name)}</th>'
+        f'<tr><th scope="row"{dot}>{_breakable(name)}</th>'
         f"{''.join(f'<td>{escape(number)}</td>' for number in numbers)}</tr>"
         for dot, (name, *numbers) in cells
     )
@@ -117,6 +118,11 @@ def _table(panel: Panel, answers: Sequence[Scaling]) -> str:
         f'class="says"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
         f"{lead(_more(more)) if more else ''}"
     )
+
+
+def _breakable(name: str) -> str:
+    """The name of a recipe, which a line may break after its parts."""
+    return re.sub("([_/-])", r"\1<wbr>", escape(name))
 
 
 def _more(count: int) -> str:
