@@ -27,6 +27,7 @@ from orchestrator.planning.sweep_file import load_sweep, overridden, validated
 from orchestrator.records import (
     EvaluationGrid,
     FinishedTrial,
+    SearchPlan,
     Study,
     StudyKey,
     Trial,
@@ -128,6 +129,14 @@ def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
     assert "trials" in kinds
     assert "repeats" not in kinds
     assert "trials" not in [step.kind for step in steps_for(known(few=0.02), fixed=True)]
+
+
+def test_trials_are_advised_beside_recipes_whose_points_are_listed() -> None:
+    listed = [replace(study, search=SearchPlan(algorithm="points")) for study in STUDIES]
+    others = [replace(study, recipe="other") for study in listed]
+    for studies, advised in ((STUDIES + others, True), (listed, False)):
+        steps = next_steps([known(few=0.02)], studies, TAKEN, fixed=False)
+        assert ("trials" in [step.kind for step in steps]) == advised
 
 
 def test_a_recipe_with_nothing_to_search_is_priced_as_one_point() -> None:

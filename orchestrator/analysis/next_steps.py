@@ -101,9 +101,11 @@ def _candidates(
 ) -> Iterator[Step]:
     for names in dict.fromkeys((one.workload, one.recipe) for one in scalings):
         of_recipe = [s for s in studies if (s.workload, s.recipe) == names and not s.batch_schedule]
+        # No trials can be added to points that are listed.
+        listed = fixed or any(s.is_one_point or s.search.algorithm == "points" for s in of_recipe)
         enlarged: list[tuple[StepKind, dict[int, int]]] = [
             ("repeats", {s.batch_size: 2 * s.repeats for s in of_recipe if s.repeats}),
-            ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not fixed}),
+            ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not listed}),
         ]
         for kind, totals in enlarged:
             if totals:

@@ -51,9 +51,7 @@ def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Sugge
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     found = scalings(rows)
     widened = any("was widened to" in text for row in rows for text in row.warnings)
-    # No trials can be added to points that are listed.
-    listed = any(s.is_one_point or s.search.algorithm == "points" for s in studies)
-    steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened or listed)
+    steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened)
     remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
     return [_advice(run, sweep, studies, step) for step in steps], remarks
 
