@@ -321,7 +321,7 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
 
     low, high = study.steps
     speed, seconds = study.speed, study.rank_seconds
-    again = f" and {study.repeats:,} repeats" if study.repeats else ""
+    again = f" and {counted(study.repeats, 'repeat')}" if study.repeats else ""
     fits = f"{speed.micro_batch:,} examples at once" if speed and speed.micro_batch else ""
     if study.fits is False:
         fits = "not at all"
@@ -330,7 +330,7 @@ def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
         "Recipe": study.recipe,
         "Batch size": f"{study.batch_size:,}",
         "Ranks": f"{study.ranks:,} ranks" if study.ranks > 1 else "",
-        "Trials": f"{study.trials - study.repeats:,} trials{again}",
+        "Trials": f"{counted(study.trials - study.repeats, 'trial')}{again}",
         "Total steps": f"{low:,} to {high:,}",
         "Time per step": "" if speed is None else in_time(speed.step_seconds),
         "Memory": "" if speed is None or not speed.memory else decimal(speed.memory),
