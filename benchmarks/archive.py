@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
 from numpy.typing import NDArray
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
@@ -180,7 +180,7 @@ def write_archive(path: Path, plants: Sequence[Planted]) -> int:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("--factor", type=float, default=1.0)
     options = parser.parse_args()
@@ -195,7 +195,7 @@ def main() -> int:
     trials = sum(sum(plant.trials.values()) for plant in plants)
     print(f"{len(plants)} studies, {trials:,} trials, {rows:,} measurements")
     figures = {"studies": len(plants), "trials": trials, "measurements": rows}
-    return print_result("archive", figures, smoke=options.smoke)
+    return print_result("archive", {}, figures, options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What the command lines of all benchmarks share: `--smoke`, and one line of JSON at the end.
+"""What the command lines of all benchmarks share: `--smoke`, `--write`, and what they print.
+
+A benchmark prints its tables and one line of JSON. `python benchmarks/NAME.py --write` also puts
+the tables into docs/measurements/ (tables.py), as `make bench` does.
 
 `python benchmarks/NAME.py --smoke` goes the same way through the code with tiny sizes, in seconds,
 without data sets and without a GPU. Its figures mean nothing, so no bound is held against them: it
@@ -28,6 +31,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from tables import Tables, write
+
 if TYPE_CHECKING:
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Study
@@ -36,7 +41,7 @@ if TYPE_CHECKING:
 Training = Callable[["RunFiles", "Sweep", Sequence["Study"]], bool]
 
 
-def parser_with_smoke(description: str) -> argparse.ArgumentParser:
+def parser_of(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -44,6 +49,9 @@ def parser_with_smoke(description: str) -> argparse.ArgumentParser:
         "--smoke",
         action="store_true",
         help="only show that it runs: tiny sizes, no data sets, no GPU, no bounds",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="put the tables into docs/measurements/"
     )
     return parser
 
@@ -125,6 +133,9 @@ def _in_this_process(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> b
         return dispatcher_of(run, director, sweep, executor, Progress(studies)).train()
 
 
+FEW_TRIALS = ("search.trials=20", "repeats={count: 5, of: 1}")
+"""Settings that make the quickstart small, for benchmarks that run it several times."""
+
 REFERENCE_SECONDS = 0.045
 """What `slowness` times takes on the machine of docs/measurements/ while nobody else uses it."""
 
@@ -142,10 +153,20 @@ def slowness() -> float:
 
 
 def print_result(
-    benchmark: str, figures: Mapping[str, Any], *, smoke: bool, ok: bool | None = None
+    benchmark: str,
+    tables: Tables,
+    figures: Mapping[str, Any],
+    options: argparse.Namespace,
+    *,
+    ok: bool | None = None,
 ) -> int:
-    """Prints the line of JSON and returns the exit code. `ok` is whether every bound was kept; None
-    where there are none. It is neither printed nor heeded in smoke mode."""
-    judgement = {} if smoke or ok is None else {"ok": ok}
-    print(json.dumps({"benchmark": benchmark, "smoke": smoke, **figures, **judgement}))
+    """Prints the tables and the line of JSON, and returns the exit code. `ok` is whether every
+    bound was kept; None where there are none. It is neither printed nor heeded in smoke mode."""
+    for name, table in tables.items():
+        print(f"{name}\n" if name else "", table.for_terminal(), "\n", sep="")
+    judgement = {} if options.smoke or ok is None else {"ok": ok}
+    told = {"benchmark": benchmark, "smoke": options.smoke, "tables": [*tables]}
+    print(json.dumps({**told, **figures, **judgement}))
+    if options.write and not options.smoke:
+        write(benchmark, tables)
     return 1 if judgement.get("ok") is False else 0

@@ -19,7 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 
 import orchestrator
 from orchestrator.results import RunFiles
@@ -113,7 +114,7 @@ def compare(
         if smoke or as_few(decayed, cooled) or times >= MOST_TIMES:
             break
         times *= 2
-    row = {
+    return {
         "seed": seed,
         "constant_steps": constant[0],
         "cooled_steps": cooled[0],
@@ -123,25 +124,14 @@ def compare(
         "over_constant": round(cooled[1] / constant[1], 2),
         "over_horizon": round(cooled[1] / decayed[1], 2),
     }
-    print(
-        f"{seed:>5}{constant[0]!s:>16}{cooled[0]!s:>16}{decayed[0]!s:>16}{points * times:>8}"
-        f"{row['over_constant']:>10}{row['over_horizon']:>10}",
-        flush=True,
-    )
-    return row
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     parser.add_argument("--task", choices=[*TASKS], default="digits/cnn")
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     given = parser.parse_args()
-    print(f"{given.task}: fewest steps, and examples of the search with cooldowns over the others'")
-    print(
-        f"{'seed':>5}{'constant':>16}{'cooled':>16}{'horizon':>16}{'points':>8}{'/const':>10}"
-        f"{'/horizon':>10}"
-    )
     with tempfile.TemporaryDirectory() as folder:
         rows = [
             compare(
@@ -150,10 +140,28 @@ def main() -> int:
             for seed in range(1, 1 + (1 if given.smoke else given.seeds))
         ]
     over = {name: median(row[name] for row in rows) for name in ("over_constant", "over_horizon")}
-    print(f"median: {over['over_constant']} of constant, {over['over_horizon']} of horizon")
-    ok = over["over_constant"] <= MAX_OVER_CONSTANT and over["over_horizon"] <= MAX_OVER_HORIZON
+    most = {"over_constant": MAX_OVER_CONSTANT, "over_horizon": MAX_OVER_HORIZON}
+    ok = all(over[name] <= most[name] for name in most)
     figures = {"task": given.task, **over, "rows": rows}
-    return print_result("cooldown", figures, smoke=given.smoke, ok=ok)
+    heads = (
+        "seed", "constant: fewest steps", "cooled", "horizon", "its points",
+        "examples: cooled over constant", "over horizon",
+    )  # fmt: skip
+    cells = [
+        [
+            str(row["seed"]),
+            *(
+                ", ".join("-" if steps is None else str(steps) for steps in row[f"{way}_steps"])
+                for way in ("constant", "cooled", "horizon")
+            ),
+            str(row["horizon_points"]),
+            *(f"{row[name]:.2f}" for name in most),
+        ]
+        for row in rows
+    ]
+    medians = [bounded(f"{over[name]:.2f}", over[name] <= most[name]) for name in most]
+    cells += [["median", *[""] * 4, *medians], ["bound", *[""] * 4, *map(str, most.values())]]
+    return print_result("cooldown", {"": Table(heads, cells)}, figures, given, ok=ok)
 
 
 if __name__ == "__main__":

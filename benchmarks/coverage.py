@@ -28,8 +28,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
 from numpy.typing import NDArray
+from tables import Table, bounded
 
 import orchestrator
 from orchestrator.analysis import Estimate, points_of, scalings
@@ -69,6 +70,7 @@ FIELDS = {
     "B_crit": "critical_batch_size",
 }
 NAMES = (*FIELDS, "points")
+JUDGED = ("fifth more", "B_crit", "points")
 
 WHOLE = (0.87, 0.97)
 EACH = 0.83
@@ -130,7 +132,7 @@ class Found:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     parser.add_argument(
         "--repetitions", type=int, default=30, help="sweeps of each curve and noise"
     )
@@ -138,22 +140,27 @@ def main() -> int:
     repetitions = 1 if arguments.smoke else arguments.repetitions
     kinds = KINDS[1:2] if arguments.smoke else KINDS
     found = {kind.name: held_by(kind, repetitions) for kind in kinds}
-    print(f"Share of 90 % intervals that hold the truth (at least {EACH:.0%} of each kind)")
-    print(
-        f"{'curve':<18}{''.join(f'{name:>12}' for name in NAMES)}{'width':>8}"
-        f"{'hyperbola alone':>18}{'width':>8}"
-    )
-    for name, one in found.items():
-        shares = "".join(f"{one.share(of):12.1%}" if one.held[of] else " " * 12 for of in NAMES)
-        print(
-            f"{name:<18}{shares}{np.median(one.widths):8.2f}{np.mean(one.by_hyperbola):18.1%}"
-            f"{np.median(one.hyperbola_widths):8.2f}"
-        )
+    rows = [
+        [
+            name,
+            *(
+                bounded(f"{one.share(of):.1%}", of not in JUDGED or one.share(of) >= EACH)
+                if one.held[of]
+                else ""
+                for of in NAMES
+            ),
+            f"{np.median(one.widths):.2f}",
+            f"{np.mean(one.by_hyperbola):.1%}",
+            f"{np.median(one.hyperbola_widths):.2f}",
+        ]
+        for name, one in found.items()
+    ]
     by_name = {of: {name: one.share(of) for name, one in found.items()} for of in NAMES}
-    judged = ("fifth more", "points", "B_crit")
     known = {of: [s for s in by_name[of].values() if not math.isnan(s)] for of in NAMES}
     whole = {of: float(np.mean(known[of])) for of in NAMES}
-    print(f"{'together':<18}" + "".join(f"{whole[of]:12.1%}" for of in NAMES))
+    within = {of: of not in JUDGED or WHOLE[0] <= whole[of] <= WHOLE[1] for of in NAMES}
+    rows.append(["together", *(bounded(f"{whole[of]:.1%}", within[of]) for of in NAMES), *[""] * 3])
+    table = Table(["curve", *NAMES, "width", "hyperbola alone", "its width"], rows)
     figures = {
         "together": {of: round(share, 3) for of, share in whole.items()},
         "least": {of: round(min(known[of]), 3) for of in NAMES},
@@ -162,8 +169,8 @@ def main() -> int:
         ),
         "by_hyperbola_least": round(min(float(np.mean(o.by_hyperbola)) for o in found.values()), 3),
     }
-    ok = all(min(known[of]) >= EACH and WHOLE[0] <= whole[of] <= WHOLE[1] for of in judged)
-    return print_result("coverage", figures, smoke=arguments.smoke, ok=ok)
+    ok = all(min(known[of]) >= EACH and within[of] for of in JUDGED)
+    return print_result("coverage", {"": table}, figures, arguments, ok=ok)
 
 
 def held_by(kind: Kind, repetitions: int) -> Found:

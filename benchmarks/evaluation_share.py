@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 
 from orchestrator.planning.single import single_trial
 from orchestrator.records import BadInput
@@ -84,21 +85,22 @@ def shares_of(workload: str, sizes: Sizes, data_dir: Path | None) -> dict[int, f
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--data-dir", type=Path, help="where data sets are looked for")
     options = parser.parse_args()
     sizes = SMOKE if options.smoke else FULL
     torch.set_num_threads(1)
-    print(f"{'workload':<32}{'batch size':>12}{'evaluating':>12}")
-    found: dict[str, dict[int, float]] = {}
-    for workload in sizes.workloads:
-        shares = shares_of(workload, sizes, options.data_dir)
-        if shares is None:
-            print(f"{workload:<32}{'no data':>12}")
-            continue
-        found[workload] = shares
-        for batch_size, share in shares.items():
-            print(f"{workload:<32}{batch_size:>12,}{share:>12.1%}", flush=True)
+    every = {workload: shares_of(workload, sizes, options.data_dir) for workload in sizes.workloads}
+    found = {workload: shares for workload, shares in every.items() if shares is not None}
+    heads = [f"{size:,}" for size in sizes.batch_sizes]
+    heads[-1] += " or all"
+    rows = [
+        [
+            f"`{workload}`",
+            *(bounded(f"{share:.1%}", share <= MAX_SHARE) for share in shares.values()),
+        ]
+        for workload, shares in found.items()
+    ]
     ok = all(share <= MAX_SHARE for shares in found.values() for share in shares.values())
     figures = {
         "shares": {
@@ -107,7 +109,9 @@ def main() -> int:
         },
         "max_share": MAX_SHARE,
     }
-    return print_result("evaluation_share", figures, smoke=options.smoke, ok=ok)
+    return print_result(
+        "evaluation_share", {"": Table(["workload", *heads], rows)}, figures, options, ok=ok
+    )
 
 
 if __name__ == "__main__":

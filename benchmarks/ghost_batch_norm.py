@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -70,8 +71,8 @@ class Training:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
-    sizes = SMOKE if smoke else FULL
+    options = parser_of(__doc__).parse_args()
+    sizes = SMOKE if options.smoke else FULL
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(sizes.batch_size, WIDTHS[0], IMAGE_SIZE, IMAGE_SIZE, generator=generator)
@@ -95,15 +96,12 @@ def main() -> int:
         name: statistics.median(seconds) * 1e3
         for name, seconds in (("torch", theirs), ("ghosts", ours))
     }
-    print(
-        f"CNN {'-'.join(map(str, WIDTHS))}, {IMAGE_SIZE}x{IMAGE_SIZE} images, "
-        f"batch size {sizes.batch_size}, ghost size {sizes.ghost_size}, "
-        f"{sizes.pairs} pairs of steps"
-    )
-    for name, value in milliseconds.items():
-        print(f"{name:<18}{value:>8.1f} CPU ms per step")
-    spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-    print(f"{'ratio':<18}{ratio:>8.3f} ({spread}; bound {MAX_RATIO:.2f})")
+    row = [
+        *(f"{milliseconds[name]:.1f}" for name in ("torch", "ghosts")),
+        bounded(f"{ratio:.2f}", ok),
+        f"{min(ratios):.2f} to {max(ratios):.2f}",
+    ]
+    table = Table(["torch, ms", "with ghosts, ms", "ratio", f"of {sizes.pairs} pairs"], [row])
     figures = {
         "ghosts_ms_per_step": round(milliseconds["ghosts"], 2),
         "torch_ms_per_step": round(milliseconds["torch"], 2),
@@ -111,7 +109,7 @@ def main() -> int:
         "ratios": [round(value, 4) for value in ratios],
         "max_ratio": MAX_RATIO,
     }
-    return print_result("ghost_batch_norm", figures, smoke=smoke, ok=ok)
+    return print_result("ghost_batch_norm", {"": table}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

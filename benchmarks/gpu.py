@@ -19,6 +19,7 @@ a GPU, the CPU goes through the same checks.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Mapping
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, Tables, bounded
 from torch import nn
 from torch.nn import functional
 
@@ -254,10 +256,6 @@ def check_stacks(device: torch.device, sizes: Sizes) -> list[dict[str, Any]]:
             paces = {
                 width: _pace(device, trial, width, sizes.stacked_steps) for width in sizes.widths
             }
-            print(f"{name.rpartition(':')[2]:<24}{batch_size:>5}", end="")
-            alone = paces[1] or float("nan")
-            ratios = [None if pace is None else pace / alone for pace in paces.values()]
-            print("".join("       -" if ratio is None else f"{ratio:8.1f}" for ratio in ratios))
             found.append({"workload": name, "batch_size": batch_size, "steps_per_second": paces})
     return found
 
@@ -318,8 +316,6 @@ def _speed(
     evaluation = time.perf_counter() - began
     engine.clear(0)
     name = trial.study.workload.rpartition(":")[2]
-    print(f"{name:<50}{way!s:<46}{milliseconds:8.1f} ms/step, {first:5.1f} s at first, "
-          f"{evaluation:6.2f} s of evaluation", flush=True)  # fmt: skip
     return {"workload": name, **way, "ms": milliseconds, "first": first, "evaluation": evaluation}
 
 
@@ -382,8 +378,63 @@ def check(device: torch.device, sizes: Sizes) -> tuple[dict[str, Any], dict[str,
     }
 
 
+def tables_of(figures: Mapping[str, Any], held: Mapping[str, bool]) -> Tables:
+    overhead, memory = figures["overhead"]["ratio"], figures["memory_growth_bytes"]
+    losses = f"{figures['bfloat16_loss']:.3f}, {figures['float32_loss']:.3f}"
+    split = "{batch:,} in {micro_batch}".format(**figures["out_of_memory"])
+    two_ranks = "-" if figures["two_ranks"] is None else f"{figures['two_ranks']:.0e}"
+    checks = [
+        ["accumulation changes the loss by", f"{figures['accumulation']:.0e}", "accumulation"],
+        ["two ranks change it by", two_ranks, "two_ranks"],
+        ["a second training changes it by", f"{figures['repetition']:.0e}", "repetition"],
+        ["loss in bfloat16 and float32", losses, "bfloat16"],
+        ["bytes held after warm trials", f"{memory:,}", "memory"],
+        ["a batch that can't fit, in micro-batches of", split, "out_of_memory"],
+        ["a step over one by hand", f"{overhead:.2f}", ""],
+    ]
+    stacks = figures["stacks"]
+    paces = [
+        [
+            one["workload"].rpartition(":")[2].partition("?")[0],
+            str(one["batch_size"]),
+            *(
+                "-" if pace is None else f"{pace / (one['steps_per_second'][1] or math.nan):.1f}"
+                for pace in one["steps_per_second"].values()
+            ),
+        ]
+        for one in stacks
+    ]
+    models = [
+        [
+            one["workload"].partition("?")[0],
+            ", ".join(
+                [
+                    one.get("precision", "float32"),
+                    *(["channels_last"] if "channels_last" in one["workload"] else []),
+                    *(["compiled"] if one.get("compile") else []),
+                ]
+            ),
+            *(
+                f"{one[name]:.{digits}f}"
+                for name, digits in (("ms", 0), ("first", 0), ("evaluation", 2))
+            ),
+        ]
+        for one in figures["models"]
+    ]
+    widths = [f"{width}" for width in stacks[0]["steps_per_second"]]
+    return {
+        "checks": Table(
+            [f"{figures['device']}, torch {figures['torch']}", "measured"],
+            [[what, bounded(cell, held.get(name, True))] for what, cell, name in checks],
+        ),
+        "stacks": Table(["workload", "batch size", *widths], paces),
+        "models": Table(["model", "how", "ms per step", "first step, s", "evaluation, s"], models),
+    }
+
+
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
+    smoke = options.smoke
     there = torch.cuda.is_available()
     if not (there or smoke):
         print("There is no GPU here: nothing was checked.")
@@ -392,11 +443,9 @@ def main() -> int:
     if not there:
         torch.set_num_threads(1)
     figures, held = check(device, SMOKE if smoke else FULL)
-    for name, value in figures.items():
-        print(f"{name:<22}{value}")
     if not smoke:
         figures["held"] = held
-    return print_result("gpu", figures, smoke=smoke, ok=all(held.values()))
+    return print_result("gpu", tables_of(figures, held), figures, options, ok=all(held.values()))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table
 
 from orchestrator.analysis import Estimate, factor_in_words, holdings, in_words, ratio_of, scalings
 from orchestrator.records import Goal
@@ -52,7 +53,7 @@ def factors(first: Estimate | None, same: Estimate | None, searched: Estimate | 
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     parser.add_argument("--folder", type=Path, help="where the run is, or goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -60,14 +61,16 @@ def main() -> int:
         how = ["--out", place, "--yes", "--no-ray", *(SMOKE if options.smoke else [])]
         orchestrate("sweep", "holding", *how, smoke=options.smoke)
         found = critical(RunFiles.open(str(place)))
-    heads = ("recipe", "first passage", "same, holding", "searched", "factor", "noise", "winners")
-    print("".join(f"{head:<22}" for head in heads))
+    heads = (
+        "recipe", "B_crit, first passage", "the same points, holding", "searched for it", "factor",
+        "noise", "other winners",
+    )  # fmt: skip
     figures = {}
     for recipe, known in found.items():
         sizes = ["not known" if one is None else in_words(one) for one in known]
         figures[recipe] = dict(zip(heads[1:], [*sizes, *factors(*known)], strict=True))
-        print("".join(f"{cell:<22}" for cell in (recipe, *figures[recipe].values())))
-    return print_result("holding", figures, smoke=options.smoke, ok=bool(found))
+    table = Table(heads, [[recipe, *cells.values()] for recipe, cells in figures.items()])
+    return print_result("holding", {"": table}, figures, options, ok=bool(found))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -193,11 +194,6 @@ def compare(case: Case) -> dict[str, Any]:
         name: statistics.median(seconds for seconds, _ in runs) / case.steps * 1e6
         for name, runs in (("by_hand", theirs), ("ours", ours))
     }
-    print(
-        f"{case.name:<26}{case.batch_size:>6}{microseconds['by_hand']:>14,.1f}"
-        f"{microseconds['ours']:>14,.1f}{ratio:>8.3f}  ({min(ratios):.3f} to {max(ratios):.3f})"
-        f"{loss_difference:>10.0e}"
-    )
     return {
         "workload": case.name,
         "batch_size": case.batch_size,
@@ -210,26 +206,34 @@ def compare(case: Case) -> dict[str, Any]:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
-    print(
-        f"{'workload':<26}{'batch':>6}{'by hand, us':>14}{'ours, us':>14}{'ratio':>8}  "
-        f"(pairs; bound {MAX_RATIO})  difference of losses"
-    )
     results = []
-    for case in SMOKE_CASES if smoke else CASES:
+    for case in SMOKE_CASES if options.smoke else CASES:
         needed = case.workload.partition("/")[0]
         if needed == "fashion_mnist" and data_set(needed).find(None) is None:
-            print(f"{case.workload:<26}left out: {data_set(needed).get}")
+            print(f"{case.workload} is left out: {data_set(needed).get}", file=sys.stderr)
             continue
         results.append(compare(case))
+    heads = ("workload", "batch size", "by hand, us", "ours, us", "ratio", "of pairs")
+    rows = [
+        [
+            f"`{result['workload']}`",
+            str(result["batch_size"]),
+            f"{result['by_hand_us_per_step']:,.0f}",
+            f"{result['ours_us_per_step']:,.0f}",
+            bounded(f"{result['ratio']:.2f}", result["ratio"] <= MAX_RATIO),
+            f"{min(result['ratios']):.2f} to {max(result['ratios']):.2f}",
+        ]
+        for result in results
+    ]
     ok = all(
         result["ratio"] <= MAX_RATIO and result["loss_difference"] <= MAX_LOSS_DIFFERENCE
         for result in results
     )
     bounds = {"max_ratio": MAX_RATIO, "max_loss_difference": MAX_LOSS_DIFFERENCE}
     figures = {**bounds, "cases": results}
-    return print_result("loop_overhead", figures, smoke=smoke, ok=ok)
+    return print_result("loop_overhead", {"": Table(heads, rows)}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from command_line import parser_with_smoke, print_result, slowness, training
+from command_line import parser_of, print_result, slowness, training
+from tables import Table, bounded
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -92,7 +93,7 @@ def measure(trials: int, studies: int, *, smoke: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=TRIALS)
     options = parser.parse_args()
     trials, studies = (SMOKE_TRIALS, SMOKE_STUDIES) if options.smoke else (options.trials, STUDIES)
@@ -106,25 +107,23 @@ def main() -> int:
         and found["driver_gb"] < MAX_DRIVER_GB
     )
 
-    print(f"{'':<14}{'1st quarter':>12}{'2nd':>8}{'3rd':>8}{'4th':>8}{'all':>8}")
-    print(f"{'ms per trial':<14}", end="")
-    for number, value in enumerate([*found["quarters_ms"], found["ms_per_trial"]]):
-        print(f"{value:>{8 if number else 12}.1f}", end="")
-    print()
-    print(f"{found['trials']} trials: {found['ms_per_trial']:.1f} ms each", end=" ")
-    print(
-        f"(at most {most:.0f} on this machine as it is now), "
-        f"last quarter {found['growth']:.2f} times the first",
-        end="",
-    )
-    print(f" (at most {MAX_GROWTH}), driver {found['driver_gb']:.2f} GB", end=" ")
-    print(f"(less than {MAX_DRIVER_GB})")
+    each, growth, memory = (found[name] for name in ("ms_per_trial", "growth", "driver_gb"))
+    rows = [
+        ["ms per trial", bounded(f"{each:.1f}", each <= most), f"{most:.0f}"],
+        [
+            "last quarter over first",
+            bounded(f"{growth:.2f}", growth <= MAX_GROWTH),
+            f"{MAX_GROWTH}",
+        ],
+        ["GB held", bounded(f"{memory:.2f}", memory < MAX_DRIVER_GB), f"{MAX_DRIVER_GB}"],
+    ]
+    table = Table([f"{found['trials']:,} trials", "measured", "bound"], rows)
     bounds = {
         "max_ms_per_trial": round(most, 1),
         "max_growth": MAX_GROWTH,
         "max_driver_gb": MAX_DRIVER_GB,
     }
-    return print_result("many_trials", {**found, **bounds}, smoke=options.smoke, ok=ok)
+    return print_result("many_trials", {"": table}, {**found, **bounds}, options, ok=ok)
 
 
 if __name__ == "__main__":

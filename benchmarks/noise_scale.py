@@ -14,9 +14,11 @@ from __future__ import annotations
 import statistics
 import sys
 from dataclasses import replace
+from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 
 from orchestrator.noise.estimates import GRADIENT_SQUARE, NoiseEstimate
 from orchestrator.planning.single import single_trial
@@ -53,22 +55,17 @@ def pair_of(workload: str, batch_size: int, rate: float, steps: int | None) -> t
 
 def costs(*, smoke: bool) -> dict[str, dict[int, float]]:
     pairs = 1 if smoke else 9
-    print(f"{'workload':<14}{'batch size':>12}{'without, s':>12}{'with, s':>12}{'more':>8}")
     found: dict[str, dict[int, float]] = {}
     for workload, rates in RATES.items():
         for batch_size, rate in rates.items():
             trials = pair_of(workload, batch_size, rate, 20 if smoke else None)
             timed = [[seconds_of(trial) for trial in trials] for _ in range(pairs + 1)][1:]
             more = statistics.median(b / a - 1 for a, b in timed)
-            without, along = (statistics.median(column) for column in zip(*timed, strict=True))
-            print(f"{workload:<14}{batch_size:>12,}{without:>12.3f}{along:>12.3f}{more:>8.1%}")
             found.setdefault(workload, {})[batch_size] = round(more, 4)
-        mean = statistics.mean(found[workload].values())
-        print(f"{workload:<14}{'mean':>12}{'':>24}{mean:>8.1%}", flush=True)
     return found
 
 
-def along_the_recursion(*, smoke: bool) -> list[dict[str, float]]:
+def along_the_recursion(*, smoke: bool) -> list[dict[str, Any]]:
     """One training of the noisy quadratic model, its weights known at each step."""
     size, steps = (100, 16) if smoke else (D, 512)
     trial = pair_of(f"noisy_quadratic?d={size}", 16, 0.3, steps)[1]
@@ -79,7 +76,6 @@ def along_the_recursion(*, smoke: bool) -> list[dict[str, float]]:
     for _ in range(steps + 1):
         expected.append(squares)
         squares = (1 - rate * h) ** 2 * squares + rate**2 * h / trial.study.batch_size
-    print(f"\n{'step':>6}{'trS/|G|^2':>12}{'estimated':>12}{'90 % interval':>22}{'tr(HS)/GHG':>12}")
     found = []
     for measurement in train(trial, Ranks()):
         if GRADIENT_SQUARE not in measurement.metrics:
@@ -87,24 +83,53 @@ def along_the_recursion(*, smoke: bool) -> list[dict[str, float]]:
         step, estimate = measurement.step, NoiseEstimate.from_columns(measurement.metrics)
         simple = float(h.sum() / (h**2 * expected[step]).sum())
         proper = float((h * h).sum() / (h**3 * expected[step]).sum())
-        low, high = estimate.interval()
-        said = f"{low:,.1f} to {high:,.1f}"
-        print(f"{step:>6,}{simple:>12,.1f}{estimate.noise_scale:>12,.1f}{said:>22}{proper:>12,.1f}")
         found.append(
-            {"step": step, "simple": simple, "estimated": estimate.noise_scale, "proper": proper}
+            {
+                "step": step,
+                "simple": simple,
+                "estimated": estimate.noise_scale,
+                "interval": estimate.interval(),
+                "proper": proper,
+            }
         )
     return found
 
 
 def main() -> int:
-    options = parser_with_smoke(__doc__).parse_args()
+    options = parser_of(__doc__).parse_args()
     torch.set_num_threads(1)
     found = costs(smoke=options.smoke)
     along = along_the_recursion(smoke=options.smoke)
     means = {workload: statistics.mean(some.values()) for workload, some in found.items()}
     figures = {"more": found, "max_more": MAX_COST, "along": along}
     ok = all(mean <= MAX_COST for mean in means.values())
-    return print_result("noise_scale", figures, smoke=options.smoke, ok=ok)
+    sizes = next(iter(RATES.values()))
+    tables = {
+        "cost": Table(
+            ["workload", *map(str, sizes), "mean"],
+            [
+                [
+                    f"`{workload}`",
+                    *(f"{more:.0%}" for more in some.values()),
+                    bounded(f"{means[workload]:.0%}", means[workload] <= MAX_COST),
+                ]
+                for workload, some in found.items()
+            ],
+        ),
+        "truth": Table(
+            ["step", "trS / \\|G\\|^2", "estimated", "tr(HS) / G'HG"],
+            [
+                [
+                    f"{one['step']:,}",
+                    f"{one['simple']:,.1f}",
+                    "{:,.1f} ({:,.1f} to {:,.1f})".format(one["estimated"], *one["interval"]),
+                    f"{one['proper']:,.1f}",
+                ]
+                for one in along
+            ],
+        ),
+    }
+    return print_result("noise_scale", tables, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,16 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table, bounded
 
 RUNS, SCALARS, ROWS = 300, 3_000, 10_000_000
 BOUNDS = {"events": (20, 2), "csv": (60, 2)}
 """Source -> seconds and GB."""
+NAMES = {
+    "events": f"{RUNS} runs of {SCALARS:,} scalars",
+    "csv": f"{ROWS:,} rows of five columns",
+}
 
 
 def event(step: int, loss: float, tag: bytes = b"val_loss") -> bytes:
@@ -62,11 +67,10 @@ def write_csv(path: Path, rows: int) -> Path:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     options = parser.parse_args()
     part = 100 if options.smoke else 1
-    figures, ok = {}, True
-    print(f"{'source':<10}{'seconds':>10}{'of cpu':>10}{'GB':>8}")
+    figures, rows, ok = {}, [], True
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sources = {
@@ -78,10 +82,20 @@ def main() -> int:
                 "import", source, "--out", folder / f"run-{kind}", smoke=options.smoke
             )
             figures[kind] = [done.seconds, done.cpu_seconds, done.peak_gb]
-            print(f"{kind:<10}{done.seconds:>10.1f}{done.cpu_seconds:>10.1f}{done.peak_gb:>8.2f}")
             seconds, gigabytes = BOUNDS[kind]
+            rows.append(
+                [
+                    f"{kind}: {NAMES[kind]}",
+                    bounded(f"{done.seconds:.1f}", done.seconds <= seconds),
+                    f"{seconds}",
+                    f"{done.cpu_seconds:.1f}",
+                    bounded(f"{done.peak_gb:.2f}", done.peak_gb <= gigabytes),
+                    f"{gigabytes}",
+                ]
+            )
             ok &= done.seconds <= seconds and done.peak_gb <= gigabytes
-    return print_result("outside", figures, smoke=options.smoke, ok=ok)
+    heads = ("source", "seconds", "bound", "of the processor", "GB", "bound")
+    return print_result("outside", {"": Table(heads, rows)}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

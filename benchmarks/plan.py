@@ -1,4 +1,4 @@
-"""Foretold against measured: the time of a step of each study, and of the whole quickstart.
+"""Foretold against measured: the time of a step of each study, and of the whole small quickstart.
 
 python benchmarks/plan.py [SWEEP [ARGUMENTS]]
 """
@@ -12,7 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import FEW_TRIALS, orchestrate, parser_of, print_result
+from tables import Table
 
 from orchestrator.records import StudyKey
 from orchestrator.results import RunFiles
@@ -43,7 +44,8 @@ def measure(
 
 
 def main() -> int:
-    options, sweep = parser_with_smoke(__doc__).parse_known_args()
+    options, sweep = parser_of(__doc__).parse_known_args()
+    sweep = sweep or ["quickstart", *(f"--set={one}" for one in FEW_TRIALS)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if options.smoke:
@@ -51,27 +53,29 @@ def main() -> int:
             sweep = [str(folder / "sweep.yaml")]
         foretold, measured, took = measure(sweep, folder, smoke=options.smoke)
     ratios = []
-    print(f"{'recipe':12} {'batch size':>10} {'foretold':>12} {'measured':>12} {'ratio':>6}")
     for study in foretold["studies"]:
         seconds = study["speed"]["step_seconds"]
         key = StudyKey(**{name: study[name] for name in ("workload", "recipe", "batch_size")})
         if (true := measured[key]) is None:
             continue
         ratios.append(seconds / true)
-        print(
-            f"{study['recipe']:12} {study['batch_size']:10,} {1000 * seconds:9.3f} ms "
-            f"{1000 * true:9.3f} ms {ratios[-1]:6.2f}"
-        )
     ((low, high),) = foretold["seconds"].values()
     assert low < high
     assert foretold["money"][0] < foretold["money"][1]
-    print(f"The sweep: {low:.0f} to {high:.0f} s; it took {took:.0f} s.")
+    rows = [
+        [
+            f"foretold over measured time of a step, {len(ratios)} studies",
+            f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
+        ],
+        ["the sweep, foretold", f"{low:.0f} to {high:.0f} s"],
+        ["the sweep, measured", f"{took:.0f} s"],
+    ]
     figures = {
         "step_time_ratio": [min(ratios), median(ratios), max(ratios)],
         "foretold_seconds": [low, high],
         "seconds": took,
     }
-    return print_result("plan", figures, smoke=options.smoke)
+    return print_result("plan", {"": Table(["", "median (range)"], rows)}, figures, options)
 
 
 def _step_seconds(run: RunFiles, key: StudyKey) -> float | None:

@@ -56,7 +56,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from command_line import Training, orchestrate, parser_with_smoke, print_result, slowness, training
+from command_line import Training, orchestrate, parser_of, print_result, slowness, training
+from tables import Table, bounded
 
 TRAIN = '''
 import argparse
@@ -423,7 +424,7 @@ def measure(sizes: Sizes, *, smoke: bool) -> tuple[list[Side], dict[str, float],
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--way", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.way:
@@ -448,22 +449,56 @@ def main() -> int:
         and without.driver_us <= of_class.driver_us
     )
 
-    print(f"{'':<16}{'seconds':>9}{'trainings':>11}{'steps':>10}  fewest steps")
-    for one in sides:
-        print(f"{one.name:<16}{one.seconds:>9.1f}{one.trainings:>11}{one.steps:>10,}", end="  ")
-        print(", ".join(f"{size}: {steps}" for size, steps in sorted(one.frontier.items())))
-    print(f"answers {'the same' if same else 'NOT the same'}")
-    print(f"from a trial to the next program, beside {python:.0f} ms of python -c pass:", end=" ")
-    print(", ".join(f"{ms:.0f} ms ({name})" for name, ms in turns.items()), end=" ")
-    print(f"(at most {MAX_MS_BEYOND_PYTHON * slow:.0f} more)")
-    print(f"{'':<18}{'measurements':>13}{'seconds':>9}{'to disk ms':>11}{'driver us':>10}", end="")
-    print(f"{'report us':>10}{'longest':>8}")
-    for each in kept:
-        print(
-            f"{each.name:<18}{each.measurements:>13,}{each.seconds:>9.2f}{each.to_disk_ms:>11.0f}",
-            end="",
-        )
-        print(f"{each.driver_us:>10.0f}{each.report_us:>10.0f}{each.longest_report_us:>8.0f}")
+    most = MAX_MS_BEYOND_PYTHON * slow
+    tables = {
+        "sweep": Table(
+            ["way", "seconds", "trainings", "steps trained", "fewest steps at each batch size"],
+            [
+                [
+                    one.name,
+                    f"{one.seconds:.0f}",
+                    str(one.trainings),
+                    f"{one.steps:,}",
+                    bounded(
+                        ", ".join(str(steps) for _, steps in sorted(one.frontier.items())),
+                        one.frontier == sides[0].frontier,
+                    ),
+                ]
+                for one in sides
+            ],
+        ),
+        "starts": Table(
+            ["from a trial's last report to the next program", "ms", "bound"],
+            [
+                *(
+                    [name, bounded(f"{ms:.0f}", ms - python <= most), f"{python + most:.0f}"]
+                    for name, ms in turns.items()
+                ),
+                ["`python -c pass` alone", f"{python:.0f}", ""],
+            ],
+        ),
+        "reports": Table(
+            [
+                f"{kept[0].measurements:,} measurements",
+                "seconds",
+                "until on disk, ms",
+                "processor time of the driver for each, us",
+                "`report`, us",
+                "one in a hundred, us",
+            ],
+            [
+                [
+                    each.name,
+                    f"{each.seconds:.1f}",
+                    f"{each.to_disk_ms:.0f}",
+                    f"{each.driver_us:.0f}",
+                    f"{each.report_us:.0f}" if each.report_us else "",
+                    f"{each.longest_report_us:.0f}" if each.report_us else "",
+                ]
+                for each in kept
+            ],
+        ),
+    }
     figures = {
         "sides": [asdict(one) for one in sides],
         "same": same,
@@ -472,7 +507,7 @@ def main() -> int:
         "kept": [asdict(each) for each in kept],
         "slowness": slow,
     }
-    return print_result("programs", figures, smoke=smoke, ok=ok)
+    return print_result("programs", tables, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from typing import Any
 import archive
 import numpy as np
 import pyarrow as pa
-from command_line import orchestrate, parser_with_smoke, print_result, slowness
+from command_line import orchestrate, parser_of, print_result, slowness
+from tables import Table, bounded
 
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import STAYS, Choice, EvaluationGrid, Goal, Range, Space, Study
@@ -263,24 +264,31 @@ def answer(one: Asked, *, smoke: bool) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
     # Where bytecode isn't kept, each process compiles all that it imports.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     slower, ok, found = slowness(), True, list[dict[str, Any]]()
-    print(f"{'command':<10}{'run':<12}{'CPU':>7}{'bound':>9}{'memory':>10}{'page':>10}")
-    for one in asked(smoke=smoke):
-        for each in answer(one, smoke=smoke):
+    rows = []
+    for one in asked(smoke=options.smoke):
+        for each in answer(one, smoke=options.smoke):
             each["bound"] = round(each["bound"] * slower, 1)
-            page = f"{each['page_mb']:>7.1f} MB" if "page_mb" in each else ""
-            print(
-                f"{each['command']:<10}{each['run']:<12}{each['cpu_seconds']:>5.2f} s"
-                f"{each['bound']:>7.1f} s{each['peak_gb']:>7.2f} GB{page}"
-            )
-            ok &= each["cpu_seconds"] <= each["bound"] and each.get("page_mb", 0) <= MAX_MB
+            page = each.get("page_mb", 0)
+            in_time = each["cpu_seconds"] <= each["bound"]
+            ok &= in_time and page <= MAX_MB
             found.append(each)
-    print(f"This machine takes {slower:.2f} times as long as usual, and so may commands.")
+            rows.append(
+                [
+                    each["run"],
+                    f"`{each['command']}`",
+                    bounded(f"{each['cpu_seconds']:.2f}", in_time),
+                    f"{each['bound']}",
+                    f"{each['peak_gb']:.2f}",
+                    bounded(f"{page:.1f}", page <= MAX_MB) if page else "",
+                ]
+            )
+    table = Table(["run", "command", "seconds", "bound", "GB", "page, MB"], rows)
     figures = {"slowness": round(slower, 2), "commands": found, "max_mb": MAX_MB}
-    return print_result("reading", figures, smoke=smoke, ok=ok)
+    return print_result("reading", {"": table}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

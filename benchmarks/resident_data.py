@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -109,25 +110,26 @@ WAYS: dict[str, Callable[[int], float]] = {
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
-    epochs, count = (SMOKE_EPOCHS, SMOKE_ROUNDS) if smoke else (EPOCHS, ROUNDS)
+    options = parser_of(__doc__).parse_args()
+    epochs, count = (SMOKE_EPOCHS, SMOKE_ROUNDS) if options.smoke else (EPOCHS, ROUNDS)
     torch.set_num_threads(1)
     for way in WAYS.values():
         way(epochs)
     rounds = [{name: way(epochs) for name, way in WAYS.items()} for _ in range(count)]
     rates = {name: statistics.median(r[name] for r in rounds) for name in WAYS}
     ratios = {name: statistics.median(r["resident"] / r[name] for r in rounds) for name in WAYS}
-    print(f"digits/mlp, batch size {BATCH_SIZE}, {steps_in(epochs)} steps, {count} rounds")
-    print(f"{'':<32}{'steps per second':>18}{'resident over it':>18}")
-    for name, rate in rates.items():
-        print(f"{name:<32}{rate:>18,.0f}{ratios[name]:>18.1f}")
     ok = ratios["by hand, 2 workers"] >= MIN_RATIO
+    rows = [
+        [name, f"{rate:,.0f}", bounded(f"{ratios[name]:.1f}", ok or name != "by hand, 2 workers")]
+        for name, rate in rates.items()
+    ]
+    table = Table(["data", "steps per second", "resident over it"], rows)
     figures = {
         "steps_per_second": {name: round(rate, 1) for name, rate in rates.items()},
         "ratios": {name: round(ratio, 2) for name, ratio in ratios.items()},
         "min_ratio": MIN_RATIO,
     }
-    return print_result("resident_data", figures, smoke=smoke, ok=ok)
+    return print_result("resident_data", {"": table}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

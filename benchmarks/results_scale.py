@@ -14,7 +14,6 @@ taken.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -28,7 +27,8 @@ from typing import Any
 
 import pandas as pd
 from archive import GOAL, SMOKE_FACTOR, SMOKE_STUDIES, Planted, planted, write_archive
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table
 
 from orchestrator.records import Goal
 
@@ -133,29 +133,35 @@ def compare(
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--factor", type=float, default=0.02)
     options = parser.parse_args()
     factor = SMOKE_FACTOR if options.smoke else options.factor
     plants = planted(factor, SMOKE_STUDIES if options.smoke else None)
     with tempfile.TemporaryDirectory() as folder:
         found = compare(Path(folder), plants, smoke=options.smoke, with_pandas=factor != 1)
-    print(f"factor {factor:g}: {found['measurements']:,} measurements, {os.cpu_count()} cores")
-    ours, other = found["frontier_seconds"], found["second_goal_seconds"]
-    print(f"frontier  {ours:8.2f} s, {found['frontier_peak_gb']:.2f} GB; another {other:8.2f} s")
-    print(
-        f"report    {found['report_seconds']:8.2f} s, {found['report_peak_gb']:.2f} GB; "
-        f"{found['report_mb']:.1f} MB"
+    rows = [
+        ["`frontier`, one goal", "{frontier_seconds:.2f} s, {frontier_peak_gb:.2f} GB"],
+        ["another goal", "{second_goal_seconds:.2f} s"],
+        ["the obvious way in pandas", "{pandas_seconds:.1f} s"],
+        ["`report`", "{report_seconds:.1f} s, {report_peak_gb:.2f} GB, {report_mb:.1f} MB"],
+        ["`import`", "{import_seconds:.1f} s, {import_peak_gb:.2f} GB in a process"],
+        ["pandas, reading the same files", "{pandas_reading_seconds:.1f} s"],
+        ["`export`", "{export_seconds:.1f} s"],
+        ["the run's files", "{run_mb:.0f} MB"],
+        ["`tar` and `bzip2` of the published layout", "{tar_bz2_mb:.0f} MB"],
+    ]
+    without = factor == 1
+    table = Table(
+        [f"factor {factor:g}", f"{found['measurements']:,} measurements"],
+        [
+            [what, said.format_map(found)]
+            for what, said in rows
+            if not without or what.startswith(("`frontier", "another", "`report"))
+        ],
     )
-    if "pandas_seconds" in found:
-        pandas, reading = found["pandas_seconds"], found["pandas_reading_seconds"]
-        print(f"  pandas  {pandas:8.2f} s, {pandas / ours:.0f} times as long")
-        ours = found["import_seconds"]
-        print(f"import    {ours:8.2f} s, {found['import_peak_gb']:.2f} GB in a process")
-        print(f"  pandas  {reading:8.2f} s to read it, {reading / ours:.1f} times as long")
-        print(f"export    {found['export_seconds']:8.2f} s")
-        print(f"size      {found['run_mb']:8.1f} MB; tar | bzip2 {found['tar_bz2_mb']:8.1f} MB")
-    return print_result("results_scale", {"factor": factor, **found}, smoke=options.smoke)
+    tables = {f"factor {options.factor:g}": table}
+    return print_result("results_scale", tables, {"factor": factor, **found}, options)
 
 
 if __name__ == "__main__":

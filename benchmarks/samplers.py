@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -93,7 +94,7 @@ def search(algorithm: str, seed: int, sizes: Sizes) -> tuple[list[int], float]:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--trials", type=int, default=FULL.trials)
     parser.add_argument("--seeds", type=int, default=FULL.seeds)
     options = parser.parse_args()
@@ -103,22 +104,20 @@ def main() -> int:
         algorithm: [search(algorithm, seed, sizes) for seed in range(sizes.seeds)]
         for algorithm in ALGORITHMS
     }
-    print(f"{sizes.trials} trials, {sizes.seeds} seeds: median of steps to goal (all seeds)\n")
-    headings = " | ".join(f"batch size {size}" for size in sizes.batch_sizes)
-    print(f"| search | {headings} | choosing, s |")
-    print("|---|" + "---|" * (len(sizes.batch_sizes) + 1))
-    rows = {}
+    rows, medians = [], {}
     for algorithm, runs in found.items():
         columns = list(zip(*(steps for steps, _ in runs), strict=True))
-        rows[algorithm] = [statistics.median(column) for column in columns]
+        medians[algorithm] = [statistics.median(column) for column in columns]
         cells = [
             f"{statistics.median(column):g} ({', '.join(map(str, sorted(column)))})"
             for column in columns
         ]
         seconds = statistics.median(seconds for _, seconds in runs)
-        print(f"| {algorithm} | " + " | ".join(cells) + f" | {seconds:.1f} |")
-    figures = {"trials": sizes.trials, "median_steps": rows}
-    return print_result("samplers", figures, smoke=options.smoke)
+        rows.append([algorithm, *cells, f"{seconds:.1f}"])
+    heads = [f"batch size {size}" for size in sizes.batch_sizes]
+    table = Table(["search", *heads, "choosing, s"], rows)
+    figures = {"trials": sizes.trials, "median_steps": medians}
+    return print_result("samplers", {"": table}, figures, options)
 
 
 if __name__ == "__main__":

@@ -29,9 +29,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
 from coverage import EACH, WHOLE, swept
 from numpy.typing import NDArray
+from tables import Table, bounded
 
 from orchestrator.analysis import scalings
 from orchestrator.analysis.scale_laws import BEST_BATCH, Law, laws_of_critical, scale_answer
@@ -83,34 +84,46 @@ KINDS = {
 }
 CRITICAL = {"B_crit, 0.5 and 0": (0.5, 0.0, 0.12), "B_crit, 0.3 and 0.3": (0.3, 0.3, 0.2)}
 """Exponents of data and model, and the scatter of seeds."""
+MOST_SILENT = 0.1
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     parser.add_argument("--repetitions", type=int, default=24, help="runs of each kind")
     arguments = parser.parse_args()
     repetitions = 1 if arguments.smoke else arguments.repetitions
     found = {name: of_best(kind, repetitions) for name, kind in KINDS.items()}
     found |= {name: of_critical(*law, repetitions) for name, law in CRITICAL.items()}
-    heads = "".join(f"{head:>8}" for head in ("data", "model", "width", "held"))
-    print(f"{'90 % intervals that hold the exponent':<40}{heads}")
-    for name, (held, widths, itself) in found.items():
-        data, model = np.mean(held, axis=0)
-        print(f"{name:<40}{data:8.1%}{model:8.1%}{np.median(widths):8.2f}{np.mean(itself):8.1%}")
     shares = {name: float(np.mean(held)) for name, (held, _, _) in found.items()}
     whole = float(np.mean([*shares.values()]))
     told, silent = of_change(repetitions)
-    print(
-        f"together {whole:.1%}; a change of exponent is told in {told:.0%}, silent in {silent:.0%}"
-    )
+    rows = [
+        [
+            name,
+            *(f"{share:.1%}" for share in np.mean(held, axis=0)),
+            bounded(f"{shares[name]:.1%}", shares[name] >= EACH),
+            f"{np.median(widths):.2f}",
+            f"{np.mean(itself):.1%}",
+        ]
+        for name, (held, widths, itself) in found.items()
+    ]
+    together = bounded(f"{whole:.1%}", WHOLE[0] <= whole <= WHOLE[1])
+    rows.append(["together", "", "", together, "", ""])
+    rows_of_change = [[f"{told:.0%}", bounded(f"{silent:.0%}", silent <= MOST_SILENT)]]
+    tables = {
+        "exponents": Table(
+            ["planted", "D", "N", "both", "width of D", "largest D predicted"], rows
+        ),
+        "change": Table(["a change was told", "nothing warned of it"], rows_of_change),
+    }
     figures = {
         "together": round(whole, 3),
         "least": round(min(shares.values()), 3),
         "change_told": round(told, 3),
         "change_in_silence": round(silent, 3),
     }
-    ok = min(shares.values()) >= EACH and WHOLE[0] <= whole <= WHOLE[1] and silent <= 0.1
-    return print_result("scale_laws", figures, smoke=arguments.smoke, ok=ok)
+    ok = min(shares.values()) >= EACH and WHOLE[0] <= whole <= WHOLE[1] and silent <= MOST_SILENT
+    return print_result("scale_laws", tables, figures, arguments, ok=ok)
 
 
 Found = tuple[list[tuple[bool, bool]], list[float], list[bool]]

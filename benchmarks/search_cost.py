@@ -1,4 +1,4 @@
-"""What exact stopping saves: the quickstart with and without it (`stop.dominated`).
+"""What exact stopping saves: the small quickstart with and without it (`stop.dominated`).
 
 Without it, a trial goes on until it reaches the goal, diverges or has used up its budget. The same
 sweep is run (a) with its own budgets, and (b) with every study's budget four times as many steps as
@@ -33,7 +33,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from command_line import Training, orchestrate, parser_with_smoke, print_result, training
+from command_line import FEW_TRIALS, Training, orchestrate, parser_of, print_result, training
+from tables import Table, bounded
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -123,12 +124,11 @@ def lavish(studies: Sequence[Study], found: Search) -> list[Study]:
     ]
 
 
-def search_all(file: Path, folder: Path, *, smoke: bool) -> dict[str, Search]:
+def search_all(file: Path, few: Sequence[str], folder: Path, *, smoke: bool) -> dict[str, Search]:
     """Leaves the runs in `folder`, each under its name."""
     sweeps = {
-        "exact": load_sweep(file),
-        "full": load_sweep(file, [WITHOUT]),
-        "alone": load_sweep(file, [ALONE]),
+        name: load_sweep(file, [*few, *more])
+        for name, more in (("exact", []), ("full", [WITHOUT]), ("alone", [ALONE]))
     }
     exact = [
         replace(study, stop_dominated=True, keep=1, repeats=0, repeat_best=1)
@@ -151,42 +151,39 @@ def search_all(file: Path, folder: Path, *, smoke: bool) -> dict[str, Search]:
         return own | others | both("b", lavish(exact, own["a, exact"]))
 
 
-def print_studies(found: dict[str, Search]) -> None:
-    print(f"{'examples':<36}", end="")
-    for name in found:
-        print(f"{name:>12}", end="" if name != list(found)[-1] else "\n")
-    for key in found["a, exact"].examples:
-        print(f"{key!s:<36}", end="")
-        print("".join(f"{one.examples[key]:>12,}" for one in found.values()))
-    print(f"{'all':<36}" + "".join(f"{one.total:>12,}" for one in found.values()))
-    print(f"{'steps':<36}" + "".join(f"{one.steps:>12,}" for one in found.values()))
-    print(f"{'seconds':<36}" + "".join(f"{one.seconds:>12.1f}" for one in found.values()))
-    shares = ["-" if one.busy_share is None else f"{one.busy_share:.0%}" for one in found.values()]
-    print(f"{'busy':<36}" + "".join(f"{share:>12}" for share in shares))
+def table_of_costs(found: dict[str, Search]) -> Table:
+    rows = [
+        ["examples, millions", *(f"{one.total / 1e6:.1f}" for one in found.values())],
+        ["steps, thousands", *(f"{one.steps / 1e3:.0f}" for one in found.values())],
+        ["seconds", *(f"{one.seconds:.0f}" for one in found.values())],
+    ]
+    return Table(["", *found], rows)
 
 
 def measure(smoke: bool) -> tuple[dict[str, Search], dict[str, float]]:
     """The searches, and the seconds of each command."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        file = find_sweep_file(None)
+        file, few = find_sweep_file(None), [*FEW_TRIALS]
         if smoke:
-            file = folder / "sweep.yaml"
+            file, few = folder / "sweep.yaml", []
             file.write_text(json.dumps(SMOKE_SWEEP))
-        found = search_all(file, folder, smoke=smoke)
+        found = search_all(file, few, folder, smoke=smoke)
         # In smoke mode the commands find runs that are complete: Ray isn't started once more.
         runs = folder / "a-" if smoke else folder / "command-"
-        options = {"exact": [], "full": ["--set", WITHOUT]}
+        settings = {"exact": few, "full": [*few, WITHOUT]}
         return found, {
             name: orchestrate(
-                "sweep", file, "--out", f"{runs}{name}", *more, smoke=smoke, quiet=True
+                "sweep", file, "--out", f"{runs}{name}", *(f"--set={one}" for one in some),
+                smoke=smoke, quiet=True,
             ).seconds
-            for name, more in options.items()
-        }
+            for name, some in settings.items()
+        }  # fmt: skip
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
+    smoke = options.smoke
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
         found, commands = measure(smoke)
@@ -207,24 +204,41 @@ def main() -> int:
         and stacked <= MAX_STACKED
     )
 
-    print_studies(found)
-    for name in ("a", "b"):
-        print(f"{name}: frontier {'the same' if identical[name] else 'NOT the same'},", end=" ")
-        print(f"{saving[name]:.2f} times fewer examples, {speed_up[name]:.2f} times faster")
-    print(f"stacked: {stacked:.3f} times the examples of trials one at a time")
-    print(
-        f"{KEEP} best: {'the same' if same_best else 'NOT the same'} as without exact stopping, "
-        f"{keeping:.2f} times the examples of the winner alone"
-    )
-    print(f"command: {commands['exact']:.1f} s, {commands['full']:.1f} s without exact stopping")
-    print(f"bounds: same frontiers; b {MIN_SAVING} times fewer; a {MIN_SPEED_UP} times faster")
+    rows = []
+    for what, factors, judged, least in (
+        ("times fewer examples", saving, "b", MIN_SAVING),
+        ("times less time", speed_up, "a", MIN_SPEED_UP),
+    ):
+        for name, factor in factors.items():
+            held, bound = name != judged or factor >= least, f"{least}" if name == judged else ""
+            rows.append([f"({name}): {what}", bounded(f"{factor:.1f}", held), bound])
+    rows += [
+        [f"({name}): frontiers", bounded("the same" if same else "others", same), "the same"]
+        for name, same in identical.items()
+    ]
+    same = "the same" if same_best else "others"
+    rows += [
+        [f"(a): the {KEEP} best trials and their order", bounded(same, same_best), "the same"],
+        [f"(a): examples to know {KEEP} best, over the winner alone", f"{keeping:.2f}", ""],
+        [
+            "(a): examples of stacks over one at a time",
+            bounded(f"{stacked:.2f}", stacked <= MAX_STACKED),
+            f"{MAX_STACKED}",
+        ],
+        [
+            "(a): `orchestrate sweep` from start to exit, exact and full",
+            f"{commands['exact']:.0f} and {commands['full']:.0f} s",
+            "",
+        ],
+    ]
+    tables = {"costs": table_of_costs(found), "savings": Table(["", "measured", "bound"], rows)}
     figures = to_json(found, commands, saving, speed_up, identical) | {
         "stacked": stacked,
         "keep": KEEP,
         "same_best": same_best,
         "keeping": keeping,
     }
-    return print_result("search_cost", figures, smoke=smoke, ok=ok)
+    return print_result("search_cost", tables, figures, options, ok=ok)
 
 
 def to_json(

@@ -18,7 +18,8 @@ from pathlib import Path
 from statistics import median
 
 import numpy as np
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table, bounded
 
 from orchestrator.analysis import points_of, scalings
 from orchestrator.analysis.curve import curves_through
@@ -73,7 +74,7 @@ def held(frontiers: list[list[FrontierRow]], recipe: str) -> dict[str, list[bool
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__ or "")
+    parser = parser_of(__doc__ or "")
     parser.add_argument("--folder", type=Path, help="where the runs are, or go")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
@@ -82,18 +83,32 @@ def main() -> int:
         ]
         recipes = list(dict.fromkeys(row.recipe for row in frontiers[0]))
         found = {recipe: held(frontiers, recipe) for recipe in recipes}
-    print(f"{len(frontiers)} sweeps; intervals that hold what the others find")
-    print(f"{'recipe':<12}{'fifth more':>14}{'points':>14}")
-    for recipe, one in found.items():
-        told = "".join(f"{f'{sum(of)} of {len(of)}':>14}" for of in one.values())
-        print(f"{recipe:<12}{told}")
+    rows = [
+        [
+            recipe,
+            *(
+                bounded(f"{sum(of)} of {len(of)}", sum(of) >= OF_EACH * len(of))
+                for of in one.values()
+            ),
+        ]
+        for recipe, one in found.items()
+    ]
     shares = np.array([[np.mean(of) for of in one.values()] for one in found.values()])
+    of_all = zip(*(one.values() for one in found.values()), strict=True)
+    sums = [(sum(map(sum, column)), sum(map(len, column))) for column in of_all]
+    rows.append(
+        [
+            "together",
+            *(bounded(f"{part} of {whole}", part >= TOGETHER * whole) for part, whole in sums),
+        ]
+    )
     ok = bool((shares >= OF_EACH).all() and (shares.mean(axis=0) >= TOGETHER).all())
     figures = {
         recipe: {name: [sum(of), len(of)] for name, of in one.items()}
         for recipe, one in found.items()
     }
-    return print_result("seeds", {"sweeps": len(frontiers), **figures}, smoke=options.smoke, ok=ok)
+    table = Table(["recipe", "fifth more", "points"], rows)
+    return print_result("seeds", {"": table}, {"sweeps": len(frontiers), **figures}, options, ok=ok)
 
 
 if __name__ == "__main__":

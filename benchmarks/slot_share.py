@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table, bounded
 
 from orchestrator.results import RunFiles
 
@@ -71,7 +72,7 @@ def measure(folder: Path, sweep: Path, *, smoke: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = parser_with_smoke(__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--sweep", type=Path)
     options = parser.parse_args()
     smoke = options.smoke
@@ -84,13 +85,17 @@ def main() -> int:
     share = found["busy_share"]
     ok = share is not None and share >= MIN_BUSY
 
-    busy = "-" if share is None else f"{share:.1%}"
-    print(f"{'trials':>7}{'slots':>6}{'seconds':>9}{'all s':>8}{'busy':>7}{'with ends':>11}")
-    print(f"{found['trials']:>7}{found['slots']:>6}{found['trial_seconds']:>9.2f}", end="")
-    print(f"{found['window_seconds']:>8.1f}{busy:>7}{found['busy_share_with_ends']:>11.1%}")
-    print(f"slots were busy {busy} of the time (at least {MIN_BUSY:.0%})")
+    row = [
+        f"{found['trials']}",
+        f"{found['slots']}",
+        f"{found['trial_seconds']:.2f}",
+        "-" if share is None else bounded(f"{share:.1%}", ok),
+        f"{MIN_BUSY:.0%}",
+        f"{found['busy_share_with_ends']:.1%}",
+    ]
+    heads = ("trials", "slots", "seconds of each", "busy", "bound", "from start to exit")
     figures = {**found, "min_busy_share": MIN_BUSY}
-    return print_result("slot_share", figures, smoke=smoke, ok=ok)
+    return print_result("slot_share", {"": Table(heads, [row])}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

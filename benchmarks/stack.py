@@ -26,13 +26,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result
+from command_line import parser_of, print_result
+from tables import Table, bounded
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -178,10 +179,6 @@ def compare(recipe: str, batch_size: int, sizes: Sizes) -> list[dict[str, Any]]:
         ratio = statistics.median(ratios)
         rate = 3600 / statistics.median(each)
         set_up = statistics.median(set_ups[width])
-        print(
-            f"{recipe:<9}{batch_size:>6}{width:>7}{per_hour:>12,.0f}{rate:>12,.0f}{ratio:>8.1f}  "
-            f"({min(ratios):.1f} to {max(ratios):.1f}){set_up:>9.2f}"
-        )
         results.append(
             {
                 "recipe": recipe,
@@ -229,8 +226,6 @@ def narrowed(batch_size: int, widths: Sequence[int]) -> dict[str, Any]:
         engine.advance(1)
         waited.append(time.perf_counter() - began)
         steps[str(engine.width)] = step(engine)
-    print(f"{batch_size:>6}" + "".join(f"{1000 * one:>10.2f}" for one in steps.values()), end="")
-    print(f"{1000 * statistics.median(waited):>10.0f}")
     return {"batch_size": batch_size, "seconds": steps, "narrowing_seconds": waited}
 
 
@@ -264,31 +259,68 @@ def compare_workload(name: str, batch_size: int, data: Path, rounds: int) -> dic
         train_stacked(trials, width, data)[0] / train_alone(trials[:1], data) for _ in range(rounds)
     ]
     ratio = statistics.median(ratios)
-    print(f"{name:<36}{batch_size:>6}{width:>6}{steps:>7}{ratio:>8.2f}")
     return {
         "workload": name, "batch_size": batch_size, "width": width, "time_ratio": round(ratio, 3),
     }  # fmt: skip
 
 
+def table_of_paces(results: list[dict[str, Any]], best: Mapping[int, float]) -> Table:
+    """Trials per hour by recipe and batch size; ratios to those trained alone, with their range."""
+    rows: dict[tuple[str, int], list[str]] = {}
+    for one in results:
+        recipe, size = key = one["recipe"], one["batch_size"]
+        alone = f"{one['alone_trials_per_hour']:,}"
+        missed = recipe == "momentum" and best[size] < BOUNDS[size]
+        cell = "{:,}: {:.1f} ({:.1f} to {:.1f})".format(
+            one["stacked_trials_per_hour"], one["ratio"], min(one["ratios"]), max(one["ratios"])
+        )
+        rows.setdefault(key, [recipe, str(size), alone]).append(bounded(cell, not missed))
+    widths = dict.fromkeys(f"{one['width']} slots" for one in results)
+    return Table(["recipe", "batch size", "alone", *widths], [*rows.values()])
+
+
+def table_of_workloads(cases: list[dict[str, Any]], sizes: Sizes) -> Table:
+    rows: dict[str, dict[int, str]] = {}
+    for case in cases:
+        ratio = case["time_ratio"]
+        cell = bounded(f"{ratio:.2f}", ratio <= SLOWEST)
+        rows.setdefault(case["workload"], {})[case["batch_size"]] = cell
+    return Table(
+        ["workload", *map(str, sizes.batch_sizes)],
+        [
+            [f"`{name}`", *(cells.get(size, "") for size in sizes.batch_sizes)]
+            for name, cells in rows.items()
+        ],
+    )
+
+
+def table_of_last_trials(cases: list[dict[str, Any]], sizes: Sizes) -> Table:
+    full, *narrower = sizes.narrower
+    heads = ["batch size", f"{full} trials", f"one trial in {full} slots"]
+    heads += [f"{width} in {width}" for width in narrower]
+    rows = [
+        [
+            f"{case['batch_size']:,}",
+            *(f"{1000 * seconds:.2g}" for seconds in case["seconds"].values()),
+            f"{1000 * statistics.median(case['narrowing_seconds']):.0f}",
+        ]
+        for case in cases
+    ]
+    return Table([*heads, "to give slots up"], rows)
+
+
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
-    sizes = SMOKE if smoke else FULL
+    options = parser_of(__doc__).parse_args()
+    sizes = SMOKE if options.smoke else FULL
     torch.set_num_threads(1)
     ask_for_same_bits()
-    print(f"{WORKLOAD}, {sizes.steps} steps, {sizes.rounds} rounds; trials per hour")
-    heads = f"{'recipe':<9}{'batch':>6}{'width':>7}{'alone':>12}{'stacked':>12}{'ratio':>8}"
-    print(f"{heads}  (rounds)  set-up, s")
     results = [result for size in BOUNDS for result in compare("momentum", size, sizes)]
     best = {
         size: max(result["ratio"] for result in results if result["batch_size"] == size)
         for size in BOUNDS
     }
     results += compare("muon", max(BOUNDS), sizes)
-    print("a step in ms, by trials and slots; last, what it takes to give slots up")
-    columns = ("full", "one left", *sizes.narrower[1:], "narrower")
-    print(f"{'batch':>6}" + "".join(f"{column:>10}" for column in columns))
     last_trials = [narrowed(size, sizes.narrower) for size in sizes.narrow_at]
-    print(f"{'workload':<36}{'batch':>6}{'width':>6}{'steps':>7}{'time':>8}")
     everywhere = compare_all(sizes)
     slowest = max(case["time_ratio"] for case in everywhere)
     ok = all(best[size] >= bound for size, bound in BOUNDS.items()) and slowest <= SLOWEST
@@ -301,7 +333,12 @@ def main() -> int:
         "everywhere": everywhere,
         "slowest": slowest,
     }
-    return print_result("stack", figures, smoke=smoke, ok=ok)
+    tables = {
+        "trials per hour": table_of_paces(results, best),
+        "every workload": table_of_workloads(everywhere, sizes),
+        "last trials": table_of_last_trials(last_trials, sizes),
+    }
+    return print_result("stack", tables, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

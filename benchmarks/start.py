@@ -28,7 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from command_line import orchestrate, parser_with_smoke, print_result
+from command_line import orchestrate, parser_of, print_result
+from tables import Table, bounded
 
 SWEEP = {
     "name": "start",
@@ -84,30 +85,32 @@ def measure(folder: Path) -> dict[str, dict[str, float]]:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
-        if smoke:
+        if options.smoke:
             orchestrate("sweep", folder / "sweep.yaml", "--out", folder / "run", smoke=True)
             print("six trials were trained")
-            return print_result("start", {}, smoke=True)
+            return print_result("start", {}, {}, options)
         found = measure(folder)
     figures: dict[str, Any] = {"sides": found}
-    print(f"{'side':<10}{'wall':>7}{'processor':>11}")
-    for side, seconds in found.items():
-        print(f"{side:<10}{seconds['wall']:>7.2f}{seconds['processor']:>11.2f}")
+    rows = [
+        [f"`{side}`", f"{seconds['wall']:.2f} s", f"{seconds['processor']:.2f} s", ""]
+        for side, seconds in found.items()
+    ]
     ok = True
     for side, other, most in (
         ("sweep", "--ray", MOST_OF_RAY),
         ("--no-ray", "torch", MOST_OF_TORCH),
     ):
-        for kind in ("wall", "processor"):
-            ratio = found[side][kind] / found[other][kind]
-            ok &= ratio <= most
-            figures[f"{side} / {other}, {kind}"] = round(ratio, 3)
-            print(f"{side} takes {ratio:.2f} of the {kind} time of {other} (at most {most})")
-    return print_result("start", figures, smoke=smoke, ok=ok)
+        ratios = [found[side][kind] / found[other][kind] for kind in ("wall", "processor")]
+        ok &= max(ratios) <= most
+        figures[f"{side} / {other}"] = ratios
+        cells = [bounded(f"{ratio:.2f}", ratio <= most) for ratio in ratios]
+        rows.append([f"`{side}` over `{other}`", *cells, f"{most}"])
+    table = Table(["side", "by the clock", "of the processor", "bound"], rows)
+    return print_result("start", {"": table}, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

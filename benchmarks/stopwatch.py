@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from command_line import orchestrate, parser_with_smoke, print_result, training
+from command_line import orchestrate, parser_of, print_result, training
+from tables import Table, bounded
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -123,28 +124,43 @@ def time_sweep(trials: int, *, smoke: bool) -> dict[str, Any]:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
+    smoke = options.smoke
     steps, rounds = (SMOKE_STEPS, SMOKE_ROUNDS) if smoke else (STEPS, ROUNDS)
-    print(f"{'':<12}{'stopwatch, us':>14}{'told, us':>10}{'ratio':>8}  per step")
-    single = []
-    for ranks in (1,) if smoke else (1, 2):
-        found = time_steps(ranks, steps, rounds, smoke=smoke)
-        single.append(found)
-        print(f"{ranks} rank{'s' * (ranks > 1):<6}{found['outside_us']:>14.1f}", end="")
-        print(f"{found['told_us']:>10.1f}{found['ratio']:>8.3f}", end="")
-        print(f"  ({min(found['ratios']):.3f} to {max(found['ratios']):.3f})")
+    counts = (1,) if smoke else (1, 2)
+    single = [time_steps(ranks, steps, rounds, smoke=smoke) for ranks in counts]
     # Ray and Tune have things to print: not where the figures go.
     with contextlib.redirect_stdout(sys.stderr):
         sweep = time_sweep(SMOKE_TRIALS if smoke else TRIALS, smoke=smoke)
-    print(f"{sweep['trials']:,} trials of {STEPS_IN_SWEEP} steps, seconds:", end=" ")
-    print(f"of slots {sweep['slot_seconds']:.1f}, trained {sweep['trained_seconds']:.1f},", end=" ")
-    print(f"evaluated {sweep['evaluated_seconds']:.1f}: busy {sweep['busy_share']:.1%};", end=" ")
-    print(f"processor time of gangs {sweep['processor_seconds']:.1f}")
-    ok = 0 <= sweep["busy_share"] <= 1 and all(
-        LEAST_RATIO <= found["ratio"] <= MOST_RATIO for found in single
+    held = [LEAST_RATIO <= found["ratio"] <= MOST_RATIO for found in single]
+    ok = 0 <= sweep["busy_share"] <= 1 and all(held)
+    steps_table = Table(
+        ["ranks", "stopwatch, us", "recorded, us", "ratio", "of rounds"],
+        [
+            [
+                str(found["ranks"]),
+                f"{found['outside_us']:.0f}",
+                f"{found['told_us']:.0f}",
+                bounded(f"{found['ratio']:.2f}", kept),
+                f"{min(found['ratios']):.2f} to {max(found['ratios']):.2f}",
+            ]
+            for found, kept in zip(single, held, strict=True)
+        ],
+    )
+    sweep_table = Table(
+        ["trials", "slots, s", "trained, s", "evaluated, s", "busy", "processor time of gangs, s"],
+        [
+            [
+                f"{sweep['trials']:,}",
+                *(f"{sweep[f'{name}_seconds']:.0f}" for name in ("slot", "trained", "evaluated")),
+                f"{sweep['busy_share']:.1%}",
+                f"{sweep['processor_seconds']:.0f}",
+            ]
+        ],
     )
     figures = {"least_ratio": LEAST_RATIO, "most_ratio": MOST_RATIO, "trial": single, **sweep}
-    return print_result("stopwatch", figures, smoke=smoke, ok=ok)
+    tables = {"steps": steps_table, "a sweep": sweep_table}
+    return print_result("stopwatch", tables, figures, options, ok=ok)
 
 
 if __name__ == "__main__":

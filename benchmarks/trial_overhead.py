@@ -42,7 +42,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from command_line import parser_with_smoke, print_result, slowness
+from command_line import parser_of, print_result, slowness
+from tables import Table, bounded
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -279,7 +280,8 @@ def time_all(cluster: Cluster, sizes: Sizes) -> list[Side]:
 
 
 def main() -> int:
-    smoke = parser_with_smoke(__doc__).parse_args().smoke
+    options = parser_of(__doc__).parse_args()
+    smoke = options.smoke
     # Ray and Tune have things to print: not where the figures go.
     with (
         contextlib.redirect_stdout(sys.stderr),
@@ -293,15 +295,31 @@ def main() -> int:
     speed_up = sides["ours, 2 ranks"].trials_per_hour / theirs.trials_per_hour
     most = MAX_OVERHEAD_MS * slowness()
     ok = overhead_ms <= most and speed_up >= MIN_SPEED_UP
-
-    print(f"{'':<14}{'trials':>7}{'slots':>6}{'wall s':>9}{'training s':>11}", end="")
-    print(f"{'overhead ms':>12}{'trials/hour':>12}")
-    for side in sides.values():
-        print(f"{side.name:<14}{side.trials:>7}{side.slots:>6}{side.wall_seconds:>9.3f}", end="")
-        print(f"{side.training_seconds:>11.3f}{side.overhead_ms:>12.1f}", end="")
-        print(f"{side.trials_per_hour:>12,.0f}")
-    print(f"overhead of ours, 1 rank: {overhead_ms:.1f} ms per trial (at most {most:.0f})")
-    print(f"ours at 2 ranks over {theirs.name}: {speed_up:.0f} times (at least {MIN_SPEED_UP})")
+    rows = [
+        [
+            side.name,
+            str(side.slots),
+            f"{side.wall_seconds:.3f}",
+            f"{side.training_seconds:.3f}",
+            bounded(
+                f"{side.overhead_ms:.0f}", side.name not in one_rank or side.overhead_ms <= most
+            ),
+            f"{most:.0f}" if side.name in one_rank else "",
+            f"{side.trials_per_hour:,.0f}",
+        ]
+        for side in sides.values()
+    ]
+    heads = (
+        "how", "slots", "seconds per trial", "training", "overhead, ms", "bound", "trials per hour",
+    )  # fmt: skip
+    gain = bounded(f"{speed_up:.0f}", speed_up >= MIN_SPEED_UP)
+    tables = {
+        "sides": Table(heads, rows),
+        "two ranks": Table(
+            [f"trials per hour, ours at 2 ranks over {theirs.name}", "bound"],
+            [[gain, f"{MIN_SPEED_UP}"]],
+        ),
+    }
     figures = {
         "sides": [asdict(side) for side in sides.values()],
         "overhead_ms": overhead_ms,
@@ -309,7 +327,7 @@ def main() -> int:
         "speed_up": speed_up,
         "min_speed_up": MIN_SPEED_UP,
     }
-    return print_result("trial_overhead", figures, smoke=smoke, ok=ok)
+    return print_result("trial_overhead", tables, figures, options, ok=ok)
 
 
 if __name__ == "__main__":
