@@ -50,7 +50,7 @@ def test_every_table_is_of_a_benchmark(tables: ModuleType) -> None:
 def test_a_table_goes_into_its_place(
     tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, place = tmp_path / "page.md", "<!-- made by {} -->\n<!-- end -->\n"
+    page, place = tmp_path / "index.md", "<!-- made by {} -->\n<!-- end -->\n"
     own, other = place.format("cost.py: all"), place.format("other.py")
     page.write_text(f"before\n{own}between\n{other}after")
     monkeypatch.setattr(tables, "PAGES", tmp_path)
