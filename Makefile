@@ -22,7 +22,7 @@ setup: .venv/installed  ## create .venv with the versions of constraints.txt (th
 help:  ## list the targets
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-sweep: setup  ## run the quickstart: 2,400 trainings and a report
+sweep: setup  ## run the quickstart: 2,000 trainings and a report
 	$(BIN)/orchestrate sweep
 
 test: setup  ## run the tests, except the slow ones and those of clusters

@@ -296,8 +296,12 @@ def row(size: int, typical: Numbers, noise: float, chance: np.random.Generator) 
             low=int(needed[low]), high=int(needed[high]), confidence=confidence,
             resolution=int(apart[half // 2]), steps=tuple(needed.tolist()),
             medians=tuple(
-                (trial, float(np.median(measured(of_one)[0])))
-                for trial, of_one in zip(order.tolist(), again, strict=True)
+                (trial, float(np.median(measured(of_one)[0])), len(of_one))
+                for trial, of_one in zip(
+                    order.tolist(),
+                    (some if place == chosen else some[:half] for place, some in enumerate(again)),
+                    strict=True,
+                )
             ),
         ),
     )  # fmt: skip

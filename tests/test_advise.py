@@ -124,7 +124,8 @@ def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
     assert (best.kind, best.totals[0]) == ("repeats", (2, 10))
     (effect,) = best.effects
     assert effect.after < 0.9 * effect.before
-    assert (best.trainings, best.examples) == (5 * 5 * 2, 5 * 5 * 2 * 1e3)
+    # From 5 to 10: three more of each of two points, and two more of the one that these choose.
+    assert (best.trainings, best.examples) == (5 * (2 * 3 + 2), 5 * (2 * 3 + 2) * 1e3)
     kinds = [step.kind for step in steps_for(known(few=0.02))]
     assert "trials" in kinds
     assert "repeats" not in kinds
@@ -140,12 +141,12 @@ def test_trials_are_advised_beside_recipes_whose_points_are_listed() -> None:
 
 
 def test_a_recipe_with_nothing_to_search_is_priced_as_one_point() -> None:
-    """Beside one that tried 64 points and trained three of them 40 times again."""
+    """Beside one that tried 64 points and repeated three of them 20 times, one 20 times more."""
     found, _ = advised_for(RunFiles.open(ROOT / "atlas/runs/rules_digits.zip"))
     trainings = {(one.step.kind, one.step.recipes[-1]): one.step.trainings for one in found}
-    assert trainings["batch size", "constant"] == 64 + 3 * 40 + 3 * (1 + 40)
+    assert trainings["batch size", "constant"] == 64 + 4 * 20 + 3 * (1 + 40)
     assert trainings["repeats", "constant"] == 5 * 40
-    assert trainings["repeats", "tuned"] == 5 * 3 * 40
+    assert trainings["repeats", "tuned"] == 5 * 4 * 20
 
 
 def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def swept(
     chance: np.random.Generator, *, trials: int = 64, noise: float = 0.1
 ) -> list[FrontierRow]:
     """A sweep whose points need curve(B) (1 + u) steps, u uniform, the same at all batch sizes;
-    the five best are trained ten times again."""
+    the five best are trained five times again, and the best of these five times more."""
     u = chance.random(TRIALS)
     rows = []
     for size in SIZES.tolist():
@@ -55,7 +55,9 @@ def swept(
             trial=int(best[chosen]), count=5, reached=5, median=float(steps[2]), low=int(steps[0]),
             high=int(steps[4]), confidence=0.94, resolution=1, steps=tuple(steps.tolist()),
             medians=tuple(
-                (int(k), float(np.median(one))) for k, one in zip(best, again, strict=True)
+                (int(k), float(np.median(of)), len(of))
+                for n, k in enumerate(best)
+                for of in [again[n, : 10 if n == chosen else 5]]
             ),
         )  # fmt: skip
         first = round(float(typical[best[0]]))

@@ -64,7 +64,7 @@ def test_methods_say_how_batches_grow_and_what_each_workload_was_searched_in(
     other = [replace(one, space=near) if "cnn" in one.workload else one for one in studies]
     run.create(seesaw.sweep(), other, {})
     said = methods_of(run, frontier_of(seesaw))
-    assert "steps are medians of the other half" in said
+    assert "steps are medians of the trainings that had no part in the choice" in said
     assert "8 and 8 to 64" in said
     assert "doubled (adamw) on digits/cnn: learning_rate 0.25 to 0.75" in said
     assert "{batch_size: 64, examples: 3000, learning_rate: 0.3536}" in said

@@ -344,7 +344,7 @@ def test_whiskers_show_other_trials_only_where_their_error_is_known() -> None:
     again = WinnerRepeats(
         trial=3, params={"learning_rate": 0.1}, count=2, reached=2, median=1024, low=1000,
         high=1048, confidence=0.5, resolution=8, steps=(1000, 1048),
-        medians=((1, 1000.0), (2, 1100.0), (3, 1024.0)),
+        medians=((1, 1000.0, 10), (2, 1100.0, 5), (3, 1024.0, 5)),
     )  # fmt: skip
     for searched, known in ((None, False), (1, True)):
         rows = [replace(row, repeats=again, searched=searched) for row in ROWS[:2]]

@@ -216,17 +216,52 @@ def test_winners_are_repeated_for_the_goals_that_they_won(racing: bool) -> None:
     assert search.bounds == (((10, 1),), ((70, 2),))
 
 
-def test_several_of_the_best_are_repeated_for_the_goal_that_they_lead() -> None:
-    study = make_study(goals=(FIRST, SECOND), repeats=2, repeat_best=2, keep=2)
+def test_repeats_choose_among_the_best_of_each_goal_and_measure_only_the_chosen() -> None:
+    study = make_study(goals=(FIRST, SECOND), repeats=5, repeat_best=2, keep=2)
     director = begin(study)
+    (search,) = director.searches.values()
     firsts = {p.trial.index: p.trial for p in all_waiting(director)}
     for index, steps in {0: (10, 90), 1: (20, 60), 2: (30, 70), 3: (5, 95)}.items():
         passes = dict(zip((FIRST, SECOND), steps, strict=True))
         director.record(finish(firsts[index], ("reached", steps[1]), passes=passes))
-    repeats = {(p.trial.index, p.trial.repeat): p.bounds for p in all_waiting(director)}
-    assert sorted(repeats) == [(index, repeat) for index in range(4) for repeat in (1, 2)]
-    led = {index: [not bounds for bounds in repeats[index, 1]] for index in range(4)}
+    choosing = {(p.trial.index, p.trial.repeat): p for p in all_waiting(director)}
+    assert sorted(choosing) == [(index, repeat) for index in range(4) for repeat in (1, 2)]
+    led = {index: [not bounds for bounds in choosing[index, 1].bounds] for index in range(4)}
     assert led == {0: [True, False], 1: [False, True], 2: [False, True], 3: [True, False]}
+    assert (search.planned, search.may_repeat) == (4 + 8, 2 * 3)
+    # Trial 3 led the first goal by luck: one of two repeats is slow, and the higher middle counts.
+    of_first = {0: (12, 14), 3: (5, 30)}
+    of_second = {1: (70, 80), 2: (75, 79)}
+    for (index, repeat), proposal in choosing.items():
+        assert search.may_repeat == 6
+        if index in of_first:
+            passed = of_first[index][repeat - 1]
+            found = finish(proposal.trial, ("dominated", passed), passes={FIRST: passed})
+        else:
+            found = finish(proposal.trial, ("reached", of_second[index][repeat - 1]))
+        director.record(found)
+    judging = all_waiting(director)
+    names = [(index, repeat) for index in (0, 2) for repeat in (3, 4, 5)]
+    assert sorted((p.trial.index, p.trial.repeat) for p in judging) == names
+    assert (search.planned, search.may_repeat) == (4 + 8 + 6, 0)
+    for proposal in judging:
+        director.record(finish(proposal.trial, ("diverged", 1)))
+    assert director.done
+
+
+def test_a_lost_repeat_is_trained_again_before_it_chooses() -> None:
+    """Else the next process would choose another point, and measure that one as well."""
+    study = make_study(repeats=2, repeat_best=2, keep=2)
+    director = begin(study)
+    for proposal in all_waiting(director):
+        director.record(finish(proposal.trial, ("reached", 10 + proposal.trial.index)))
+    first, *others = all_waiting(director)
+    for proposal in others:
+        director.record(finish(proposal.trial, ("reached", 20)))
+    lost = Outcome(status="failed", steps=0, seconds=0, died=True)
+    director.record(FinishedTrial(trial=first.trial, outcome=lost, measurements=()))
+    (search,) = director.searches.values()
+    assert (search.lost, search.stalled, director.done) == ([first.trial], True, False)
 
 
 def test_a_repeat_of_what_won_one_goal_ends_when_it_passes_that_one() -> None:

@@ -10,6 +10,7 @@ part. What all points have in common in this moves no transition.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -169,9 +170,10 @@ def _few_trials(points: Sequence[CurvePoint], luck: Floats | None) -> Floats | N
     logs = [np.log2(np.maximum([*one.values()], 1)) for one in known]
     if luck is not None:
         # What differs between medians is partly their seeds, which count by themselves.
-        count = min(2 * point.again.count for point in points if point.again)
+        counts = Counter(count for p in points if p.again for _, _, count in p.again.medians)
+        by_seeds = sum(times * variance_of_median(luck, n) for n, times in counts.items())
         apart = float(np.mean([of_size.var(ddof=1) for of_size in logs]))
-        kept = max(1 - variance_of_median(luck, count) / max(apart, 1e-12), 0)
+        kept = max(1 - by_seeds / counts.total() / max(apart, 1e-12), 0)
         logs = [of_size.mean() + kept * (of_size - of_size.mean()) for of_size in logs]
     trials = sorted({trial for one in known for trial in one})
     is_in = np.random.default_rng(0).random((RESAMPLED, len(trials))) < PART
@@ -187,7 +189,7 @@ def _few_trials(points: Sequence[CurvePoint], luck: Floats | None) -> Floats | N
 def _known(point: CurvePoint) -> dict[int, float]:
     """Trial -> its steps: medians of repeats, or those of the trials themselves."""
     if point.again is not None:
-        return dict(point.again.medians)
+        return {trial: median for trial, median, _ in point.again.medians}
     return {leader.trial: leader.steps for leader in point.row.leaders}
 
 

@@ -125,12 +125,14 @@ def _medians(studies: Sequence[Study]) -> str:
     if not mine:
         return "Steps are medians over trainings that differ in their seeds."
     times, best = ends_of([study.repeats for study in mine]), mine[0].repeat_best
+    chose = ends_of([study.choosing for study in mine])
     said = (
         f"The best point was trained {times} times again with other seeds. Steps are medians of "
         f"these."
         if best == 1
-        else f"The best {best} points were each trained {times} times again with other seeds: half "
-        f"of these chose the point, and steps are medians of the other half."
+        else f"The best {best} points were each trained {chose} times again with other seeds, and "
+        f"these chose the point with the lowest median. It was trained {times} times again in all, "
+        f"and steps are medians of the trainings that had no part in the choice."
     )
     if fixed := dict.fromkeys(study.recipe for study in studies if study.is_one_point):
         said += f" Of {listed([*fixed])}, with nothing to search, all trainings count."

@@ -210,11 +210,7 @@ def _added(
     """((workload, recipe), batch size, trials, repeats) that the step adds."""
     totals, seen = dict(step.totals), set()
     for study in studies:
-        names, points = (
-            (study.workload, study.recipe),
-            1 if study.is_one_point else study.repeat_best,
-        )
-        repeats = study.repeats * points
+        names, repeats = (study.workload, study.recipe), _repeats(study, study.repeats)
         if study.workload not in step.workloads or study.recipe not in step.recipes:
             continue
         if step.kind == "batch size":
@@ -224,10 +220,15 @@ def _added(
             seen.add(names)
         elif (total := totals.get(study.batch_size)) is not None and not study.batch_schedule:
             if step.kind == "repeats":
-                yield names, study.batch_size, 0, total * points - repeats
+                yield names, study.batch_size, 0, _repeats(study, total) - repeats
             else:
                 # If half of the best points are new ones, their repeats are trained as well.
                 yield names, study.batch_size, total - study.trials, repeats / 2
+
+
+def _repeats(study: Study, count: int) -> int:
+    """How many trainings it takes to repeat the best trials of one goal so often."""
+    return replace(study, repeats=count, goals=study.goals[:1]).most_repeats
 
 
 def _price_at(known: Sequence[MeanCost], batch_size: int) -> tuple[float, float, float | None]:

@@ -429,7 +429,8 @@ class Sweep(Part):
     """How long a trial may train. Default: each workload's own."""
     repeats: Annotated[int, STUDIES] = Field(default=0, ge=0, le=MOST_POINTS, examples=[5])
     """How often the best trial of each study is trained again, with other seeds. A mapping says
-    more: `{count: 10, of: 5}` trains each of the best five ten times."""
+    more: with `{count: 10, of: 5}`, five trainings of each of the best five choose one of these
+    trials, which is trained five times more."""
     repeat_best: Annotated[int, STUDIES] = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
     """How many of the best trials are repeated; the same as `of` in `repeats`."""
     more: Annotated[list[More], STUDIES] = Field(

@@ -63,5 +63,6 @@ from orchestrator.records.trials import (
     Status,
     Trial,
     TrialKey,
+    best_by_median,
     derive_seed,
 )

@@ -194,10 +194,10 @@ class Study:
     train_size: Annotated[int | None, COURSE] = None
     """Number of examples in an epoch; None if it is unknown or the training set is endless."""
     repeats: Annotated[int, GROWS] = 0
-    """Number of repeats, with other seeds, of each goal's best `repeat_best` trials."""
+    """Number of repeats, with other seeds, of the best trial of each goal."""
     repeat_best: Annotated[int, FREE] = 1
-    """Number of trials that are repeated. If there are several, half of their repeats choose one of
-    these trials, and the other repeats of that trial measure it."""
+    """Number of trials that are repeated. If there are several, each has half as many repeats,
+    which choose one of these trials. Only this one has the others, which measure it."""
     inherit: Annotated[float | None, SEARCH, "budget.inherit"] = None
     """Factor that gives the initial budget: this many times the steps that the next smaller batch
     size needed. None: trials have the full budget from the start."""
@@ -243,10 +243,21 @@ class Study:
         return self.search.launches or 3 * self.trials
 
     @property
+    def choosing(self) -> int:
+        """Number of repeats of each of several trials that choose one of these trials."""
+        return self.repeats // 2 if self.repeat_best > 1 and not self.is_one_point else 0
+
+    def most_judging(self, repeated: int) -> int:
+        """The largest number of repeats that follow those of `repeated` trials that choose."""
+        chosen = min(max(len(self.goals), 1), repeated)
+        return (self.repeats - self.choosing) * chosen if self.choosing else 0
+
+    @property
     def most_repeats(self) -> int:
         """The largest number of repeats: each goal may have other best trials."""
-        repeated = self.repeat_best * max(len(self.goals), 1)
-        return self.repeats * (1 if self.is_one_point else min(repeated, self.trials))
+        most = min(self.repeat_best * max(len(self.goals), 1), self.trials)
+        repeated = 1 if self.is_one_point else most
+        return (self.choosing or self.repeats) * repeated + self.most_judging(repeated)
 
     @cached_property
     def batches(self) -> BatchSchedule:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -24,6 +25,12 @@ attempt.
 """
 
 STATUSES: tuple[Status, ...] = get_args(Status)
+
+
+def best_by_median(steps: Mapping[int, Sequence[float]]) -> int | None:
+    """The trial, the first of equal ones, whose repeats have the lowest median of steps."""
+    medians = {trial: statistics.median_high(of) for trial, of in steps.items() if of}
+    return min(medians, key=medians.__getitem__, default=None)
 
 
 def derive_seed(*parts: int | str) -> int:
@@ -76,12 +83,9 @@ class Trial:
 
     @property
     def judges(self) -> bool:
-        """Whether it measures its point, and had no part in choosing it: a repeat, or, if several
-        points are repeated, one of the second half of a point's repeats."""
+        """Whether it measures its point, and had no part in choosing it."""
         study = self.study
-        if study.is_one_point:
-            return study.repeats > 0
-        return self.repeat > (study.repeats // 2 if study.repeat_best > 1 else 0)
+        return study.repeats > 0 if study.is_one_point else self.repeat > study.choosing
 
     @property
     def stays(self) -> bool:

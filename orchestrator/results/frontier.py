@@ -277,6 +277,9 @@ def _row(
     repeated = [index for _, index in certain[: study.repeat_best]]
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
+    repeats, are_there = None, True
+    if study.repeats and repeated:
+        repeats, are_there = repeats_of(run, study, goal, repeated, last=last)
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
@@ -286,14 +289,13 @@ def _row(
         within=None if within is None else str(within),
         reached=best is not None,
         finished=has_finished(study, trials, first)
-        and (not as_searched or all_kept)
-        and (not as_searched or _repeats_are_there(run, study, repeated)),
+        and (not as_searched or (all_kept and are_there)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.row_of),
         searched=len(searched(study.space)) if study.search.is_even_sample else None,
         train_size=study.train_size,
-        repeats=repeats_of(run, study, goal, repeated, last=last) if study.repeats else None,
+        repeats=repeats,
         warnings=(*of_study(study, trials), *run.left_out(study.key)),
     )
     if best is None:
@@ -329,13 +331,6 @@ def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.i
     begin, end = np.searchsorted(trial, [index, index + 1])
     earlier = step[begin:end][step[begin:end] < steps]
     return Leader(trial=index, steps=steps, resolution=steps - int(earlier.max(initial=0)))
-
-
-def _repeats_are_there(run: RunFiles, study: Study, trials: Sequence[int]) -> bool:
-    if not study.repeats or not trials:
-        return True
-    again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())
-    return all(again[trial] >= study.repeats for trial in trials)
 
 
 def measurement_at(

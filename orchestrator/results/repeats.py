@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.records import STAYS, Goal, Study, Value
+from orchestrator.records import STAYS, Goal, Study, Value, best_by_median
 from orchestrator.records.cooling import first_held
 from orchestrator.records.stages import TRUNK
 from orchestrator.results.counting import Columns, columns, next_possible, reached, where_measured
@@ -31,8 +32,8 @@ class WinnerRepeats:
     """The repeats of a winner. The training that won is not among them, because it was chosen for
     its luck. If a study has nothing to search, nothing was chosen, and trial 0 is one of them.
 
-    If several of the best trials are repeated, the first half of their repeats chooses the point
-    with the lowest median. These are its other repeats, which had no part in the choice."""
+    If several of the best trials are repeated, half as many repeats of each choose the point with
+    the lowest median. These are its other repeats, which had no part in the choice."""
 
     trial: int | None = None
     """Index of the trial whose point was repeated."""
@@ -52,8 +53,9 @@ class WinnerRepeats:
     """Steps since the previous measurement, of the repeats in the middle."""
     steps: tuple[int, ...] = ()
     """Steps to goal of each repeat that reached it, fewest first."""
-    medians: tuple[tuple[int, float], ...] = ()
-    """(trial, median steps of all its repeats) of each repeated point that has a median."""
+    medians: tuple[tuple[int, float, int], ...] = ()
+    """(trial, median steps of all its repeats, their number) of each repeated point that has a
+    median."""
     lost: int | None = None
     """How many of those that reached the goal lost it again before it had held for `HELD_FOR`
     measurements; None if they did not all stay to show it."""
@@ -64,9 +66,10 @@ class WinnerRepeats:
 
 def repeats_of(
     run: RunFiles, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
-) -> WinnerRepeats | None:
+) -> tuple[WinnerRepeats | None, bool]:
     """The repeats of the best point among those of `trials`, best first, at `goal` and up to step
-    `last`. None if there are none, or if one was ended before it could pass this goal."""
+    `last`. None if there are none, or if one was ended before it could pass this goal. And whether
+    all were trained that choose this point and measure it."""
     curves, of_trials = _curves(run, study, goal), {}
     for trial in trials:
         draws = {}  # None for a repeat that was ended before it could pass the goal
@@ -75,29 +78,38 @@ def repeats_of(
             draws[number] = _draw(study, goal, row, (of, step, within), last)
         if draws and all(draw is not None for draw in draws.values()):
             of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
-    if not of_trials:
-        return None
-    trial = next(iter(of_trials))
-    draws_of = of_trials[trial]
-    if study.repeat_best > 1 and not study.is_one_point:
-        half = study.repeats // 2
-        if (chosen := _chosen(of_trials, half)) is not None:
-            trial = chosen
-        draws_of = {number: draw for number, draw in of_trials[trial].items() if number > half}
-    if not draws_of:
-        return None
-    row, _ = next(iter(curves[trial].values()))
+    again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())
+    half, best = study.choosing, next(iter(of_trials), None)
+    are_there = all(again[one] >= (half or study.repeats) for one in trials)
+    if half:
+        # For other goals than its own, a study has judged no points.
+        judged = {one: draws for one, draws in of_trials.items() if max(draws) > half}
+        among = of_trials if goal in study.goals and last is None else judged
+        choose = {
+            one: [steps for number, (steps, _) in draws.items() if number <= half]
+            for one, draws in among.items()
+        }
+        if (chosen := best_by_median(choose)) is not None:
+            best = chosen
+            are_there = are_there and again[chosen] >= study.repeats
+    of_best = {} if best is None else of_trials[best]
+    draws_of = {number: draw for number, draw in of_best.items() if number > half or not half}
+    if best is None or not draws_of:
+        return None, are_there
+    row, _ = next(iter(curves[best].values()))
     params = json.loads(row["params"])
-    repeats = repeats_from([*draws_of.values()], trial, params)
-    medians = ((trial, _median([*draws.values()])) for trial, draws in of_trials.items())
+    repeats = repeats_from([*draws_of.values()], best, params)
+    medians = (
+        (trial, _median([*draws.values()]), len(draws)) for trial, draws in of_trials.items()
+    )
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
-    held = None if goal.holds or last is not None else _held(study, goal, curves[trial], draws_of)
+    held = None if goal.holds or last is not None else _held(study, goal, curves[best], draws_of)
     if held is None:
-        return repeats
+        return repeats, are_there
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
     # How the other points scatter is known from the first passage alone.
-    of_held = replace(repeats_from([*held.values()], trial, params), medians=repeats.medians)
-    return replace(repeats, lost=lost, held=of_held)
+    of_held = replace(repeats_from([*held.values()], best, params), medians=repeats.medians)
+    return replace(repeats, lost=lost, held=of_held), are_there
 
 
 def _held(
@@ -128,15 +140,6 @@ def _held(
                 return None
             found[number] = draw or (math.inf, 0)
     return found
-
-
-def _chosen(of_trials: Mapping[int, Mapping[int, Draw]], last: int) -> int | None:
-    """The trial, the first of equal ones, with the lowest median of repeats up to `last`."""
-    medians = {}
-    for trial, draws in of_trials.items():
-        if steps := [step for number, (step, _) in draws.items() if number <= last]:
-            medians[trial] = statistics.median_high(steps)
-    return min(medians, key=medians.__getitem__, default=None)
 
 
 def repeats_from(

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from orchestrator.records import (
     WIDENINGS,
+    Goal,
     Range,
     Space,
     Study,
     Trial,
     TrialKey,
     Value,
+    best_by_median,
     derive_seed,
     near_bounds,
 )
@@ -45,8 +47,9 @@ SHORTEST_LIMIT = 20
 class StudySearch:
     """Searches one study in rounds. The first round has N points, the next as many new points as
     trials diverged, and so on. Then follow points beyond the ends of ranges, if the search widens
-    its space, and finally repeats. A round opens when all trials of the round before have settled.
-    Its trials depend on results alone, not on the order in which results arrived."""
+    its space, and finally repeats: those that choose points, and those that measure them. A round
+    opens when all trials of the round before have settled. Its trials depend on results alone, not
+    on the order in which results arrived."""
 
     def __init__(self, study: Study, sweep_seed: int) -> None:
         self.study = study
@@ -242,7 +245,7 @@ class StudySearch:
         chosen = self._sampler.propose if self._sampler else partial(propose, study, self._seed)
         end = yield from self._rounds(chosen, 0, study.trials, study.launches)
         for _ in range(WIDENINGS if study.search.extend else 0):
-            yield from self._without_losses(0, end)
+            yield from self._without_losses(map(self._key, range(end)))
             wider = self._widened(space, end)
             if wider is None:
                 break
@@ -250,8 +253,7 @@ class StudySearch:
             beyond = propose_outside(replace(study, space=space), self._seed, wider)
             end = yield from self._rounds(_next_of(beyond), end, trials, 3 * trials)
             space = wider
-        self.may_repeat = 0
-        yield self._repeats()
+        yield from self._repeats()
 
     def _rounds(
         self, propose: Callable[[int, int], list[Point]], first: int, trials: int, launches: int
@@ -263,7 +265,7 @@ class StudySearch:
         at_once = self.study.search.generation if sampler else launches
         counted, end = 0, first
         while count := min(trials - counted, first + launches - end, at_once):
-            yield from self._without_losses(first, end)
+            yield from self._without_losses(map(self._key, range(first, end)))
             points = propose(end, count)
             if not points:
                 break
@@ -284,10 +286,8 @@ class StudySearch:
                 sampler.learn([result.params for result in results], values)
         return end
 
-    def _without_losses(self, first: int, end: int) -> Iterator[list[Trial]]:
-        """Yields a round with the needed trials, if there are any, until none of the trials of
-        index `first` to `end` - 1 is lost."""
-        keys = map(self._key, range(first, end))
+    def _without_losses(self, keys: Iterable[TrialKey]) -> Iterator[list[Trial]]:
+        """Yields a round with the needed trials, if there are any, until none of these is lost."""
         self._needed |= {key for key in keys if self._results[key].died}
         if self._needed:
             yield [self._opened[key] for key in sorted(self._needed)]
@@ -301,8 +301,8 @@ class StudySearch:
             len(ranking) < keep or ranking[-1][0] > limit for ranking in self._bounds_below(end)
         )
 
-    def _key(self, index: int) -> TrialKey:
-        return TrialKey(study=self.study.key, index=index)
+    def _key(self, index: int, repeat: int = 0) -> TrialKey:
+        return TrialKey(study=self.study.key, index=index, repeat=repeat)
 
     def _trial(self, index: int, params: Mapping[str, Value], repeat: int = 0) -> Trial:
         parts: tuple[int | str, ...] = ("trial", index, *(("repeat", repeat) if repeat else ()))
@@ -314,15 +314,38 @@ class StudySearch:
             repeat=repeat,
         )
 
-    def _repeats(self) -> list[Trial]:
-        winners = sorted({index for ranking in self.bounds for index in self._repeated(ranking)})
-        if self.study.is_one_point:  # repeated even if it did not pass a goal: another seed may
-            winners = [0]
+    def _repeats(self) -> Iterator[list[Trial]]:
+        """Yields the repeats: those that choose points, then the others of the chosen points."""
+        study = self.study
+        repeated = {index for ranking in self.bounds for index in self._repeated(ranking)}
+        if study.is_one_point:  # repeated even if it did not pass a goal: another seed may
+            repeated = {0}
+        self.may_repeat = study.most_judging(len(repeated))
+        choosing = self._again(repeated, range(1, (study.choosing or study.repeats) + 1))
+        yield choosing
+        if study.choosing:
+            yield from self._without_losses(trial.key for trial in choosing)
+            self.may_repeat = 0
+            chosen = {*map(self._chosen, study.goals, self.bounds)}
+            judging = range(study.choosing + 1, study.repeats + 1)
+            yield self._again((index for index in chosen if index is not None), judging)
+
+    def _again(self, points: Iterable[int], repeats: range) -> list[Trial]:
         return [
             self._trial(index, self._results[self._key(index)].params, repeat)
-            for index in winners
-            for repeat in range(1, self.study.repeats + 1)
+            for index in sorted(points)
+            for repeat in repeats
         ]
+
+    def _chosen(self, goal: Goal, ranking: Ranking) -> int | None:
+        """The trial that its repeats choose for one goal, as results.repeats reads it from files;
+        None if they all failed."""
+        steps: dict[int, list[float]] = {}
+        for index in self._repeated(ranking):
+            keys = (self._key(index, repeat) for repeat in range(1, self.study.choosing + 1))
+            ended = [r for key in keys if (r := self._results[key]).status != "failed"]
+            steps[index] = [one.passed.get(goal, math.inf) for one in ended]
+        return best_by_median(steps)
 
     def _repeated(self, ranking: Ranking) -> list[int]:
         """The indices of the trials that are repeated for one goal."""
