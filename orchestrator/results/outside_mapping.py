@@ -214,7 +214,8 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
             # Two columns of the batch size would be multiplied. One that may be of a single device
             # or pass is none: only its owner knows.
             parts = look([plain for plain in free.values() if PARTS.fullmatch(plain)], True)
-            whole = free[columns[0]] in GLOBAL or all(pc.max(table[n]).as_py() == 1 for n in parts)
+            most = max([pc.max(table[name]).as_py() or 0 for name in parts], default=0)
+            whole = free[columns[0]] in GLOBAL or most <= 1
             columns = columns[:whole]
         take(key, columns if key in LISTS else next(iter(columns), None))
     for name in look(AMOUNTS, True)[:1]:
