@@ -437,7 +437,7 @@ def predicted_in_words(law: Law, found: Predicted) -> str:
     far = [f"{times:,.3g} times beyond {name}" for name, times in found.beyond.items() if times > 1]
     said = f"at {_place(found.at)}: {in_words(found.value, in_digits)}, "
     if not far:
-        return f"{said}within what was measured"
+        return f"{said}within the range of each scale"
     said += f"{listed(far)} that was measured"
     if law.bent:
         said += f". NOT to be trusted: the exponent of {listed(law.bent)} changes along the points"

@@ -155,7 +155,7 @@ NAMES: Mapping[str, tuple[bool | None, tuple[str, ...]]] = {
 after `_plain`. Keys of one column take the first that is there."""
 
 GLOBAL = ("global_batch_size", "total_batch_size", "effective_batch_size")
-PARTS = re.compile(r".*accum.*|((n|num)_)?(gpus?|devices?|ranks?)|world_size")
+PARTS = re.compile(r".*accum.*|(n|num)_(gpu|device|rank)s?|gpus|devices|ranks|world_size")
 """Into how many devices or passes a batch is divided."""
 
 AMOUNTS: Mapping[str, Unit] = {
