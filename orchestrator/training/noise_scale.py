@@ -97,15 +97,15 @@ class NoiseMeter:
 
     @property
     def _replaces(self) -> bool:
-        """Whether examples are drawn with replacement. If their losses vary, a training set that is
-        used completely still shows only one value of each."""
-        return self._varies or self.train.size is None or self.train.size > SHUFFLED
+        """Whether examples of a finite training set are drawn with replacement. If their losses
+        vary, even one that is used completely shows only one value of each."""
+        return self._varies or (self.train.size or 0) > SHUFFLED
 
     def _drawn(self, seed: int) -> Batch:
         split, generator = self.train, torch.Generator().manual_seed(seed)
         if isinstance(split, Streamed):
             index = torch.arange(EXAMPLES)
-        elif self._replaces:
+        elif split.size is None or self._replaces:
             index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)
         else:
             index = torch.randperm(split.size, generator=generator)[:EXAMPLES]
