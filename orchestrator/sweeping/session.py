@@ -288,6 +288,7 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     written first, since it does not depend on what can be said about it."""
     run = ended.run
     try:
+        run.check_place()
         if planned.sweep.branch is not None:
             found = answer_in(run)
             unknown = ended.status == "done" and found.queue.problems
