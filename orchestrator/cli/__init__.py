@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -115,17 +115,24 @@ def main() -> None:
         terminal.complain(error)
         sys.exit(BAD_INPUT if isinstance(error, BadInput) else FAILED)
     except (KeyboardInterrupt, SystemExit) as end:
-        # Typer turns a KeyboardInterrupt into a SystemExit without printing anything.
+        # Typer turns a KeyboardInterrupt and an EOFError into a SystemExit without saying so.
         origin = getattr(end.__context__, "__cause__", None)
+        if isinstance(origin, EOFError):
+            _tell(origin)
         if not any(isinstance(each, KeyboardInterrupt) for each in (end, origin)):
             raise
         print("Interrupted.", file=sys.stderr)
         sys.exit(TO_GO_ON if to_go_on.is_set() else INTERRUPTED)
     except Exception as error:
-        frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
-        if terminal.debugging or not frames:
-            raise
-        terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
-        sys.exit(FAILED)
+        _tell(error)
     finally:
         gc.freeze()  # else Python looks through all of torch and Ray once more before it ends
+
+
+def _tell(error: Exception) -> NoReturn:
+    """Prints the error of a user's code; raises any other."""
+    frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
+    if terminal.debugging or not frames:
+        raise error
+    terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
+    sys.exit(FAILED)
