@@ -101,7 +101,8 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
     run.check_writable()
     with run.locked():
-        if run.exists:
+        # Without studies.json nobody knows of which sweep the trials are, and this is refused.
+        if run.exists or (run.place / "trials").is_folder():
             _refuse_imported(run)
             refuse_incomparable(run, planned)
         if run.exists and run.is_for(described.resolved(), planned.studies):
