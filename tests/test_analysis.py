@@ -75,6 +75,19 @@ def test_a_planted_device_is_found(ranks: int) -> None:
     assert device.devices(1024)[0] == (1 if ranks == 1 else 4)
 
 
+def test_exchanging_gradients_takes_what_was_timed() -> None:
+    alone, exchange = step_times(0.02, 0.001), 0.03
+    twice = [
+        replace(time, ranks=2, seconds=time.seconds - 0.001 * (time.batch_size // 2) + exchange)
+        for time in alone[1:]
+    ]
+    device = devices_of([*alone, *twice])["sgd"]
+    for time in (*alone, *twice):
+        seconds = device.step_seconds(time.batch_size, time.ranks)
+        assert seconds == pytest.approx(time.seconds)
+    assert device.step_seconds(1024, 4) == pytest.approx(0.02 + 0.256), "as if it took none"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_no_line_is_closer_to_the_step_times(seed: int) -> None:
     chance = np.random.default_rng(seed)

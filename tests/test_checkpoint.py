@@ -18,7 +18,7 @@ from test_growth import command
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
-from orchestrator.training import Checkpoint, Ranks, Task, accepted_by, loop
+from orchestrator.training import Checkpoint, Ranks, States, Task, accepted_by, loop
 from orchestrator.training.loop import train_all
 from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
@@ -228,3 +228,11 @@ def test_all_ranks_begin_anew_if_one_can_not_go_on(tmp_path: Path) -> None:
     assert own.load(trial, put.append, Two()) == []
     with refused("bad-input", place, "memory is short"):
         Checkpoint(place=place, every_seconds=1, keep=True).load(trial, put.append, Two())
+
+
+def test_a_damaged_state_of_a_trunk_is_refused_by_name(tmp_path: Path) -> None:
+    states = States(folder=Place.at(tmp_path), begin_at=20)
+    for damaged in (b"not a state", b""):
+        states.file(20).write(damaged)
+        with refused("damaged-run", states.file(20), "remove it"):
+            states.first(Ranks())

@@ -33,6 +33,18 @@ def test_mistakes_of_usage_do_so_too() -> None:
         assert name in result.stderr
 
 
+def test_an_error_that_click_takes_for_the_end_of_input_is_told(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from orchestrator.workloads.digits import DigitsMLP\n"
+        "class Mine(DigitsMLP):\n"
+        "    def data(self, data_dir):\n"
+        "        raise EOFError('Ran out of input')\n"
+    )
+    result = orchestrate("plan", "quickstart", "--set", "workloads=[mine.py:Mine]", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "EOFError: Ran out of input" in result.stderr
+
+
 @pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
 def test_registries_list_themselves(registry: str) -> None:
     entries = json.loads(CliRunner().invoke(app, [registry, "--json"]).stdout)

@@ -251,6 +251,14 @@ def test_without_its_purpose_a_run_is_refused_at_once(path: Path, content: bytes
         assert "Put back a copy" in text
 
 
+def test_trials_of_an_unknown_sweep_are_not_taken_for_ones_own(path: Path, tmp_path: Path) -> None:
+    """As an import leaves them that was killed."""
+    (path / "studies.json").unlink()
+    sweep = (path / "sweep.yaml").rename(tmp_path / "mine.yaml")
+    result = CliRunner().invoke(app, ["sweep", str(sweep), "--out", str(path), "--no-ray"])
+    assert f"{path / 'studies.json'} is missing" in str(result.exception)
+
+
 def test_the_answer_is_printed_where_it_cannot_be_written(path: Path) -> None:
     """Nothing is left to train; what an earlier process left behind goes all the same."""
     (path / "checkpoints/0").mkdir(parents=True)

@@ -69,6 +69,28 @@ def test_intervals_are_of_the_scatter_of_seeds() -> None:
     assert 0.85 < np.mean(hits) < 0.95
 
 
+@pytest.mark.parametrize("batch_size", [4, 2**20])
+def test_the_interval_of_one_training_holds_what_exact_samples_foretell(batch_size: int) -> None:
+    squares, variances, steps = [2.0, 0.5, 0.01], [20.0, 25.0, 30.0], (1, 40, 100)
+    chance, held = np.random.default_rng(0), 0
+
+    def seen(error: float) -> Estimate:
+        points = (
+            NoiseEstimate(
+                square + error * square * chance.standard_normal(),
+                variance + error * chance.standard_normal(),
+                floor=(error * square) ** 2,
+                variance_error=error,
+            )
+            for square, variance in zip(squares, variances, strict=True)
+        )
+        return foretold([NoiseCourse(batch_size=batch_size, steps=steps, points=tuple(points))])
+
+    for _ in range(200):
+        held += seen(0.1).holds(seen(0).value)
+    assert 0.84 <= held / 200 <= 0.96
+
+
 def test_a_gradient_that_is_not_seen_gives_no_number() -> None:
     blind = foretold([course([-0.001, -0.002], [40, 40], [0, 10])])
     assert math.isinf(blind.value)

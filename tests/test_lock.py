@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import refused
+from conftest import ended, make_trial, refused
 
 from orchestrator.cli import runs
 from orchestrator.files.places import Place
@@ -177,3 +177,20 @@ def test_a_sweep_of_a_machine_that_does_not_answer_is_not_waited_for(
     with refused("unreachable", "process 5 on elsewhere", shared):
         runs.stop(str(shared))
     assert not (shared / ".stop").exists(), "the next sweep is not asked to end"
+
+
+def test_a_run_that_takes_the_place_of_a_locked_one_gets_none_of_its_trials(tmp_path: Path) -> None:
+    first, second = (RunFiles(tmp_path / "run") for _ in range(2))
+    (tmp_path / "run").mkdir()
+    finished = ended(make_trial(), "reached", {10: 0.1})
+    with first.locked():
+        (tmp_path / "run").rename(tmp_path / "moved")
+        with pytest.raises(OSError, match="moved, removed or replaced"):
+            first.write(finished)
+        (tmp_path / "run").mkdir()
+        with second.locked(), pytest.raises(OSError, match="moved, removed or replaced"):
+            first.write(finished)
+        shutil.rmtree(tmp_path / "run")
+        (tmp_path / "moved").rename(tmp_path / "run")
+        first.write(finished)
+    assert first.trials(finished.trial.study.key)["trial"].to_pylist() == [0]

@@ -157,6 +157,9 @@ def on_ranks(ranks: Ranks, accumulate: bool) -> tuple[NoiseEstimate | None, Tens
         mine = torch.randn(BATCH, D, generator=generator).view(2, -1, D)[ranks.rank]
         if accumulate:
             half = len(mine) // 2
+            model(mine[:half]).backward()  # as a step with fewer parts, at the end of an epoch
+            noise.forget_step()
+            optimizer.zero_grad()
             with model.no_sync():
                 (model(mine[:half]) / 2).backward()
                 noise.after_backward()

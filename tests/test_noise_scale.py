@@ -179,6 +179,32 @@ def test_a_training_set_is_drawn_from_without_replacement() -> None:
     assert 0.9 - 3 * math.sqrt(0.09 / 60) <= np.mean(hits)
 
 
+class Dropping(models.Small):
+    """The gradient of an example is its pixels, half of them dropped and the others doubled."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, 1, bias=False))
+
+    def loss(self, model: nn.Module, batch: Any) -> Tensor:
+        return model(batch[0]).flatten()
+
+
+def test_what_varies_in_an_example_is_noise_as_well() -> None:
+    trial = make_trial(workload=models.name(Dropping), params={"learning_rate": 0.1})
+    workload, splits = prepare(trial.study.workload, None, CPU)
+    pixels = splits["train"].batch(torch.arange(100))[0].flatten(1)
+    square = float((pixels.mean(dim=0) ** 2).sum())
+    variance = 2 * float((pixels**2).sum(dim=1).mean()) - square
+    meter = NoiseMeter(workload=workload, train=splits["train"], device=CPU)
+    state = {"model": workload.model().state_dict()}
+    found = [meter.measure(trial, {**state, "step": step}) for step in range(60)]
+    columns = ("noise/gradient_square", "noise/variance")
+    measured = np.array([[one[name] for name in columns] for one in found])
+    errors = measured.std(axis=0, ddof=1) / math.sqrt(len(found))
+    assert (np.abs(measured.mean(axis=0) - (square, variance)) < 3 * errors).all()
+    assert np.mean([holds(one, variance / square) for one in found]) > 0.78
+
+
 @pytest.mark.parametrize("changes", [{"gradient_clip": 0.01}, {"precision": "bfloat16"}])
 def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
     _, plain = measured(make_trial(params={"learning_rate": 0.1}))

@@ -296,6 +296,25 @@ def test_a_mapping_that_cannot_be(
     assert not (tmp_path / "run/studies.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("size", "parts", "known"),
+    [
+        ("train_batch_size", {"gradient_accumulation_steps": 4, "world_size": 1}, False),
+        ("batch_size", {"n_gpus": 8}, False),
+        ("batch_size", {"gradient_accumulation_steps": 1, "n_gpus": 1}, True),
+        ("global_batch_size", {"accumulate_grad_batches": 4, "devices": 2}, True),
+    ],
+)
+def test_the_batch_size_of_a_device_or_a_pass_is_not_taken_for_the_whole(
+    size: str, parts: dict[str, int], known: bool, tmp_path: Path
+) -> None:
+    rows = [row for lr in (0.1, 0.2) for row in curve(50, **{size: 8, "lr": lr}, **parts)]
+    source = write(tmp_path / "a.csv", rows)
+    assert yaml.safe_load(called("import", source, "--guess")).get("batch_size") == (
+        [size] if known else None
+    )
+
+
 def test_columns_that_may_be_meant_are_named_first(tmp_path: Path) -> None:
     row = {f"setting_{n}": n for n in range(200)} | {"data.batch_size": 8, "step": 1, "loss": 2.5}
     with refused("mapping", "'data.batch_size'"):

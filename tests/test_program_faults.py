@@ -463,6 +463,16 @@ def test_the_whole_family_ends_if_its_keeper_is_killed_and_another_attempt_works
     assert train(tmp_path, trial_of(program(REACHES))).outcome.status == "reached"
 
 
+def test_the_whole_family_ends_although_its_keeper_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starting, "PATIENCE", 0.1)
+    kept = Kept(start_of(tmp_path, FAMILY))
+    wait_for(lambda: len([*tmp_path.glob("[0-9]*")]) == 4)
+    kept._keeper.send_signal(signal.SIGSTOP)
+    kept.close()
+
+
 RESUMES = """
 def halt_at(moment):
     while os.path.exists("halt") and moment >= float(open("halt").read()):

@@ -196,12 +196,15 @@ def test_a_trial_that_ended_at_a_smaller_budget_is_set_back_to_its_last_step_on_
         ended(raised, 4, "exhausted", {90: 3, 95: 3}, repeat=1),
         # Ended at the other goal, which its point may win yet.
         ended(raised, 4, "dominated", {60: 2}, repeat=2),
+        ended(raised, 5, "exhausted", {90: 3, 95: 3}),
     ]
     told = [(one.trial.index, one.outcome) for one in as_grown(raised, there)]
     assert [(index, outcome.status, outcome.steps) for index, outcome in told] == [
         (0, "paused", 90), (1, "paused", 90), (2, "diverged", 90), (3, "paused", 90),
     ]  # fmt: skip
     assert as_grown(raised, there[2:3]) == there[2:3]
+    interrupted = [*there[:-1], replace(there[-1], measurements=())]
+    assert as_grown(raised, interrupted) == as_grown(raised, there)
 
 
 def ended(

@@ -136,6 +136,14 @@ def test_published_exponents_agree_differ_or_are_undecided() -> None:
     assert set(vague.published["data"].values()) == {"undecided"}
 
 
+def test_a_published_law_is_not_held_against_points_that_leave_out_one_of_its_scales() -> None:
+    found = planted(lambda d, n: d**0.307 * (d / 20) ** -0.713, np.random.default_rng(6))
+    grown = [replace(one, at={"data": (d := one.at["data"]), "model": d / 20}) for one in found]
+    (law,) = laws_of(BEST_RATE, "r", grown)
+    assert law.exponents["data"].holds(0.307 - 0.713)
+    assert law.published == {"data": {}}
+
+
 def test_points_that_cannot_tell_have_no_law() -> None:
     found = planted(lambda d, n: d**0.5, np.random.default_rng(5))
     assert [*laws_of(BEST_BATCH, "r", found[:2])] == []

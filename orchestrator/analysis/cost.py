@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -28,15 +28,15 @@ were recipes whose seconds per example differ by so much."""
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """The speed of one device. A step on `examples` takes `overhead` + `per_example` x `examples`
-    seconds, fitted to the measured step times."""
+    seconds, fitted to the measured step times of the fewest devices that tell it."""
 
     overhead: float
     per_example: float
     smallest: int
     largest: int
     """Largest number of examples per device and step that was measured."""
-    timed: tuple[int, ...] = (1,)
-    """The numbers of devices that were measured together."""
+    timed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    """Number of devices that were measured together -> the same two, with their exchange."""
 
     @property
     def busy_from(self) -> int:
@@ -57,7 +57,8 @@ class Device:
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
         """Seconds of a step, with the exchange of gradients as far as it was measured."""
-        return self.overhead + self.per_example * math.ceil(batch_size / devices)
+        line = self.timed.get(devices, (self.overhead, self.per_example))
+        return line[0] + line[1] * math.ceil(batch_size / devices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +143,26 @@ def _fitted(times: Sequence[StepTime]) -> dict[str, Device]:
     for recipe in dict.fromkeys(time.recipe for time in times):
         mine = [t for t in times if t.recipe == recipe and not _is_disturbed(t, times)]
         if len({_per_device(t) for t in mine}) > 1:
-            device = fit_device([(_per_device(t), t.seconds) for t in mine])
-            found[recipe] = replace(device, timed=tuple(sorted({t.ranks for t in mine})))
+            found[recipe] = _device_of(mine)
     return found
+
+
+def _device_of(times: Sequence[StepTime]) -> Device:
+    """The device of a recipe. Each number of devices has a line of its own, since exchanging
+    gradients takes time. Where one was not timed up to the largest batch size, the line is that of
+    all times together."""
+    largest = max(time.batch_size for time in times)
+    lines = {}
+    for count in sorted({time.ranks for time in times}):
+        own = [time for time in times if time.ranks == count]
+        told = len({_per_device(t) for t in own}) > 1 and max(t.batch_size for t in own) == largest
+        lines[count] = fit_device([(_per_device(t), t.seconds) for t in (own if told else times)])
+    return replace(
+        next(iter(lines.values())),
+        smallest=min(map(_per_device, times)),
+        largest=max(map(_per_device, times)),
+        timed={count: (line.overhead, line.per_example) for count, line in lines.items()},
+    )
 
 
 def _per_device(time: StepTime) -> int:

@@ -117,8 +117,9 @@ class Comparison(OfCurve):
 def mean_of(course: NoiseCourse) -> NoiseEstimate:
     """The means of |G|^2 and trS over the steps of a training, each divided by the squared length
     of the noisy gradient at its step. The mean of |G|^2 is then the progress of an average step, as
-    a share of its progress without noise. The errors are those of the samples."""
-    steps = course.steps
+    a share of its progress without noise. The errors are those of the samples, by which these
+    lengths err as well."""
+    steps, size = course.steps, course.batch_size
     ends = [steps[0], *((a + b) / 2 for a, b in pairwise(steps)), steps[-1]]
     shares = np.diff(np.array(ends, dtype=np.float64)) if len(steps) > 1 else np.ones(1)
     points = course.points
@@ -126,17 +127,24 @@ def mean_of(course: NoiseCourse) -> NoiseEstimate:
         [(p.gradient_square, p.gradient_square_error, p.variance, p.variance_error, p.covariance)
          for p in points]
     ).T  # fmt: skip
-    lengths = np.maximum(square, 0) + variance / course.batch_size
+    above = np.maximum(square, 0)
+    lengths = above + variance / size
     moves = lengths > 0
     weights = np.divide(
         shares, lengths * shares[moves].sum(), out=np.zeros_like(lengths), where=moves
     )
+    # How the two shares of each length, and so both means, change with its |G|^2 and its trS.
+    slopes = np.divide(weights, lengths, out=np.zeros_like(lengths), where=moves) * np.array(
+        [[variance / size, -square / size], [-variance * (square > 0), above]]
+    )
+    errors = np.array([[square_error**2, covariance], [covariance, variance_error**2]])
+    whole = np.einsum("iap,abp,jbp->ij", slopes, errors, slopes)
     return NoiseEstimate(
         gradient_square=float((weights * square).sum()),
         variance=float((weights * variance).sum()),
-        floor=float(((weights * square_error) ** 2).sum()),
-        variance_error=float(np.sqrt(((weights * variance_error) ** 2).sum())),
-        covariance=float((weights**2 * covariance).sum()),
+        floor=float(whole[0, 0]),
+        variance_error=math.sqrt(max(float(whole[1, 1]), 0.0)),
+        covariance=float(whole[0, 1]),
         freedom=points[0].freedom,
     )
 
@@ -192,7 +200,7 @@ def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
     """The forecast from trainings at one batch size that differ in their seeds. Its interval comes
     from their scatter, or for a single training from its samples."""
     mean = _mean([mean_of(course) for course in courses])
-    known = len(courses) > 1 or mean.variance_error
+    known = len(courses) > 1 or mean.floor or mean.variance_error
     return _as_estimate(mean) if known else Estimate(value=mean.noise_scale)
 
 

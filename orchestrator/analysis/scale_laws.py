@@ -221,7 +221,7 @@ def laws_of(
             recipe=recipe,
             exponents=exponents,
             published={
-                name: _beside(exponent, PUBLISHED.get((quantity, name), {}))
+                name: _beside(exponent, _published(quantity, name, {*names} - {*kind}))
                 for name, exponent in exponents.items()
             },
             scatter=fit.scatter,
@@ -247,6 +247,14 @@ def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Foreto
             predicted = fit.at(point.at, error_of(point.value))
             holds = predicted.holds(point.value.value)
             yield ForetoldPoint(point=point, predicted=predicted, holds=holds)
+
+
+def _published(quantity: str, name: str, left: Iterable[str]) -> dict[str, float]:
+    """The published exponents of a scale, by law. A law that also has an exponent of a scale which
+    varies but is `left` out says another one without it: best rates fall where models grow."""
+    others = [PUBLISHED.get((quantity, other), {}) for other in left]
+    of_scale = PUBLISHED.get((quantity, name), {})
+    return {law: p for law, p in of_scale.items() if not any(each.get(law) for each in others)}
 
 
 def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
@@ -429,7 +437,7 @@ def predicted_in_words(law: Law, found: Predicted) -> str:
     far = [f"{times:,.3g} times beyond {name}" for name, times in found.beyond.items() if times > 1]
     said = f"at {_place(found.at)}: {in_words(found.value, in_digits)}, "
     if not far:
-        return f"{said}within what was measured"
+        return f"{said}within the range of each scale"
     said += f"{listed(far)} that was measured"
     if law.bent:
         said += f". NOT to be trusted: the exponent of {listed(law.bent)} changes along the points"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -22,6 +22,7 @@ from orchestrator.cli import (
     report,
     runs,
     scale,
+    terminal,
     trial,
 )
 from orchestrator.cli.options import BAD_INPUT, DONE, FAILED, INTERRUPTED, TO_GO_ON
@@ -71,8 +72,6 @@ def _for_all(
         bool, typer.Option("--debug", help="Print the full traceback when code raises an error.")
     ] = False,
 ) -> None:
-    from orchestrator.cli import terminal
-
     terminal.console.quiet = quiet
     terminal.debugging = debug
 
@@ -107,28 +106,33 @@ app.add_typer(registries.data_app, name="data")
 def main() -> None:
     """Runs the command of the process's arguments; the console script `orchestrate` calls this."""
     heed_termination()
+    if sys.stderr is not None:  # it may be closed
+        sys.stderr = terminal.Unheard(sys.stderr)
     gc.set_threshold(COLLECT_AFTER)
     try:
         app()
     except (BadInput, SweepFailed) as error:
-        from orchestrator.cli.terminal import complain
-
-        complain(error)
+        terminal.complain(error)
         sys.exit(BAD_INPUT if isinstance(error, BadInput) else FAILED)
     except (KeyboardInterrupt, SystemExit) as end:
-        # Typer turns a KeyboardInterrupt into a SystemExit without printing anything.
+        # Typer turns a KeyboardInterrupt and an EOFError into a SystemExit without saying so.
         origin = getattr(end.__context__, "__cause__", None)
+        if isinstance(origin, EOFError):
+            _tell(origin)
         if not any(isinstance(each, KeyboardInterrupt) for each in (end, origin)):
             raise
         print("Interrupted.", file=sys.stderr)
         sys.exit(TO_GO_ON if to_go_on.is_set() else INTERRUPTED)
     except Exception as error:
-        from orchestrator.cli import terminal
-
-        frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
-        if terminal.debugging or not frames:
-            raise
-        terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
-        sys.exit(FAILED)
+        _tell(error)
     finally:
         gc.freeze()  # else Python looks through all of torch and Ray once more before it ends
+
+
+def _tell(error: Exception) -> NoReturn:
+    """Prints the error of a user's code; raises any other."""
+    frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
+    if terminal.debugging or not frames:
+        raise error
+    terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
+    sys.exit(FAILED)

@@ -13,9 +13,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -55,6 +55,26 @@ class PlainConsole(Console):
 
 console = PlainConsole(stderr=True)
 """The console for all output that is not an answer, on standard error."""
+
+
+class Unheard:
+    """A stream of messages that may be lost: a sweep goes on if nobody reads them any more, or if
+    the disk with its log is full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def say(message: str) -> None:

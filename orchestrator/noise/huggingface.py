@@ -39,7 +39,7 @@ class NoiseScaleCallback(TrainerCallback):
         model = self._trainer.model
         assert isinstance(model, nn.Module)
         refuse_shards(model)
-        micro_batch = int(args.per_device_train_batch_size)
+        micro_batch = int(args.train_batch_size)  # of all devices that this process feeds
         self.noise = NoiseScale(
             model,
             batch_size=micro_batch * self._count,

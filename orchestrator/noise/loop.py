@@ -143,6 +143,8 @@ class NoiseScale:
     def forget_step(self) -> None:
         """Drops a step that was begun, for example a step with fewer micro-batches."""
         self._first = None
+        if self._hook is not None:
+            self._hook.squares.clear()
 
     @property
     def estimate(self) -> NoiseEstimate | None:
@@ -302,7 +304,7 @@ class _RankGradients:
         self._chosen = chosen
         self._group = model.process_group
         self.count = dist.get_world_size(self._group)
-        self._squares: list[Tensor] = []
+        self.squares: list[Tensor] = []
         try:
             # A lambda has no annotations. torch checks those of a hook, and refuses annotations
             # that are text, as they are in this file.
@@ -316,20 +318,20 @@ class _RankGradients:
     def _average(self, bucket: Any) -> torch.futures.Future[Tensor]:
         gradients = bucket.buffer()
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        self._squares.append(_squares_of(pairs, self._chosen))
+        self.squares.append(_squares_of(pairs, self._chosen))
         gradients.div_(self.count)
         reduced = dist.all_reduce(gradients, group=self._group, async_op=True).get_future()
         averaged: torch.futures.Future[Tensor] = reduced.then(lambda future: future.value()[0])
         return averaged
 
     def mean_square(self) -> Tensor:
-        if not self._squares:
+        if not self.squares:
             raise BadInput(
                 "No gradients were averaged over ranks in this step. Run the last backward pass of "
                 "a step outside of `no_sync`.",
                 code="call-order",
             )
-        square = torch.stack(self._squares).sum(dim=0)
-        self._squares = []
+        square = torch.stack(self.squares).sum(dim=0)
+        self.squares.clear()
         dist.all_reduce(square, group=self._group)
         return square / self.count

@@ -173,8 +173,8 @@ def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
             for before, after in zip(searched, judged, strict=True)
         )
         return [*judged, *repeats] if begun_anew else stored
-    trials = [_up_to(trained, steps) for trained in searched]
-    first = [trained for trained in trials if trained.trial.index < study.trials]
+    # Of others, an update that was interrupted may have removed the measurements.
+    first = [_up_to(each, steps) for each in searched if each.trial.index < study.trials]
     # If the first round passed every goal, later points depend only on the steps that this took.
     ended = [result_of(trained) for trained in first if trained.outcome.status != "failed"]
     passed = {goal for result in ended for goal in result.passed}
@@ -186,7 +186,8 @@ def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
         # The goals that its point has won may have changed, and with them how far it is trained.
         and (certain or trained.outcome.status != "dominated")
     ]
-    return [*_judged(study, trials if certain else first), *standing]
+    trials = [_up_to(each, steps) for each in searched] if certain else first
+    return [*_judged(study, trials), *standing]
 
 
 def _measured(study: Study, last: int) -> Collection[int]:

@@ -106,8 +106,9 @@ class Kept:
         """Ends it and waits until nothing of it is left."""
         if self._exit is None:
             self.end()
-            self.ended(2 * PATIENCE)
-            self._close()
+            if self.ended(2 * PATIENCE) is None:  # its keeper is stopped
+                self._keeper.kill()
+                self.ended(PATIENCE)
 
     def _tell(self, line: str) -> None:
         with suppress(BrokenPipeError, ValueError):  # it has ended

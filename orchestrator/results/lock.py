@@ -11,7 +11,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -19,6 +19,8 @@ from orchestrator.files.places import Place
 from orchestrator.records import BadInput
 
 PROCESSES = Path("/proc")
+
+NAME = ".lock"
 
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on ([\w.-]+)\n")
 """The content of the lock file. Process 1 is the first one of a machine or a container; in a
@@ -30,9 +32,10 @@ class Elsewhere(BadInput):
 
 
 @contextmanager
-def held(place: Place) -> Iterator[None]:
+def held(place: Place) -> Iterator[Callable[[], None]]:
     """Holds the lock of the run at `place` during the `with` block, so that no other process of
-    this machine has it. The operating system releases it when its holder ends in any way."""
+    this machine has it. The operating system releases it when its holder ends in any way. Yields a
+    check that raises `OSError` once the run there is no longer the one that is locked."""
     with _opened(place, os.O_RDWR | os.O_CREAT) as file:
         if not _takes(place, file, fcntl.LOCK_EX):
             said = HOLDER.fullmatch(_read(file))
@@ -46,10 +49,17 @@ def held(place: Place) -> Iterator[None]:
             os.ftruncate(file, 0)
             os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         try:
-            yield
+            yield lambda: _check(place, file)
         finally:
             with suppress(OSError):
                 os.ftruncate(file, 0)
+
+
+def _check(place: Place, file: int) -> None:
+    with suppress(FileNotFoundError):
+        if place.local is None or os.path.samestat(os.stat(place.local / NAME), os.fstat(file)):
+            return
+    raise OSError(errno.ESTALE, "the folder was moved, removed or replaced since the sweep began")
 
 
 def holder(place: Place) -> int | None:
@@ -159,7 +169,7 @@ def _folder_of(place: Place) -> tuple[int, str]:
     in a folder of this user on this machine. It does not depend on how the user is logged in, as
     $XDG_RUNTIME_DIR would."""
     if place.local is not None:
-        return os.open(place.local, os.O_DIRECTORY), ".lock"
+        return os.open(place.local, os.O_DIRECTORY), NAME
     path = Path(tempfile.gettempdir()) / f"orchestrate-{os.getuid()}"
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)

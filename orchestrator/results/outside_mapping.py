@@ -103,7 +103,11 @@ def check(meaning: Meaning, columns: Collection[str]) -> None:
         return cut(", ".join(map(repr, found)), 1000)
 
     rules = (
-        (meaning.batch_size, f"`batch_size` must name its column, of {listed('batch')}."),
+        (
+            meaning.batch_size,
+            f"`batch_size` must name its column, or columns whose product it is, of "
+            f"{listed('batch')}.",
+        ),
         (
             meaning.step or "data" in meaning.scale,
             f"`step` must name its column, of {listed('step')}. If each row is the end of a run, "
@@ -149,6 +153,10 @@ NAMES: Mapping[str, tuple[bool | None, tuple[str, ...]]] = {
 }  # fmt: skip
 """Key -> whether its columns hold numbers (None: or texts), and their names as people write them,
 after `_plain`. Keys of one column take the first that is there."""
+
+GLOBAL = ("global_batch_size", "total_batch_size", "effective_batch_size")
+PARTS = re.compile(r".*accum.*|(n|num)_(gpu|device|rank)s?|gpus|devices|ranks|world_size")
+"""Into how many devices or passes a batch is divided."""
 
 AMOUNTS: Mapping[str, Unit] = {
     "examples": "examples", "samples": "examples", "examples_seen": "examples", "tokens": "tokens",
@@ -202,8 +210,13 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
 
     for key, (number, words) in NAMES.items():
         columns = look(words, number)
-        # Two columns of the batch size would be multiplied.
-        columns = columns[:1] if key == "batch_size" else columns
+        if key == "batch_size" and columns:
+            # Two columns of the batch size would be multiplied. One that may be of a single device
+            # or pass is none: only its owner knows.
+            parts = look([plain for plain in free.values() if PARTS.fullmatch(plain)], True)
+            most = max([pc.max(table[name]).as_py() or 0 for name in parts], default=0)
+            whole = free[columns[0]] in GLOBAL or most <= 1
+            columns = columns[:whole]
         take(key, columns if key in LISTS else next(iter(columns), None))
     for name in look(AMOUNTS, True)[:1]:
         # The amount of data that a run is for has few values, and is no step.

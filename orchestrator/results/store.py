@@ -61,6 +61,9 @@ class RunFiles(Purpose):
     def __init__(self, place: str | Path | Place) -> None:
         super().__init__(Place.at(place))
         self._files: dict[StudyKey, StudyFiles] = {}
+        self.check_place: Callable[[], None] = lambda: None
+        """Raises `OSError` if this process has locked the run and what is at its place now is no
+        longer this run."""
 
     def __reduce__(self) -> Any:
         return type(self), (self.place,)
@@ -147,12 +150,14 @@ class RunFiles(Purpose):
     def locked(self) -> Iterator[None]:
         """Holds the lock of the run during the `with` block, so that no other process of this
         machine writes to it. This works for buckets, too."""
-        with lock.held(self.place):
+        with lock.held(self.place) as check:
+            self.check_place = check
             self.ask_to_end(False)  # an earlier process
             try:
                 yield
             finally:
                 self.ask_to_end(False)
+                self.check_place = lambda: None
 
     @property
     def is_asked_to_end(self) -> bool:
@@ -207,6 +212,7 @@ class RunFiles(Purpose):
 
     def write(self, *group: FinishedTrial) -> None:
         """Stores finished trials of one study, or repeats of them, all or none."""
+        self.check_place()
         trial = group[0].trial
         run = self.repeats if trial.repeat else self
         run._of(trial.study.key).write(*tables_of(group))

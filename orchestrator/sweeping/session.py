@@ -101,7 +101,8 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
     run.check_writable()
     with run.locked():
-        if run.exists:
+        # Without studies.json nobody knows of which sweep the trials are, and this is refused.
+        if run.exists or (run.place / "trials").is_folder():
             _refuse_imported(run)
             refuse_incomparable(run, planned)
         if run.exists and run.is_for(described.resolved(), planned.studies):
@@ -288,6 +289,7 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
     written first, since it does not depend on what can be said about it."""
     run = ended.run
     try:
+        run.check_place()
         if planned.sweep.branch is not None:
             found = answer_in(run)
             unknown = ended.status == "done" and found.queue.problems

@@ -153,7 +153,16 @@ class States:
                 f"The state with which the trial begins is not at {file}. Every machine that "
                 f"trains must see the run's folder: give a shared folder or a bucket with --out."
             )
-        return _document(content)
+        try:
+            return _document(content)
+        # Damaged files make torch raise exceptions of many types.
+        except Exception as error:
+            raise BadInput(
+                f"The state with which the trial begins, {file}, can't be used, since it is "
+                f"damaged or memory is short ({type(error).__name__}). If it is damaged, remove "
+                f"it: `orchestrate resume` then trains the trunk again.",
+                code="damaged-run",
+            ) from None
 
 
 def _write(place: Place, document: Mapping[str, Any]) -> None:

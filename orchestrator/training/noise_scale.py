@@ -56,6 +56,8 @@ class NoiseMeter:
         self._last: tuple[TrialKey, Sorted, nn.Module] | None = None
         """The trial that was measured last, with its settings and its model. The model is reused,
         since making it takes as long as measuring."""
+        self._varies = self.train.seeded
+        """Whether the loss of an example varies: by its seed, or by dropout and the like."""
 
     def measure(self, trial: Trial, state: Mapping[str, Any]) -> dict[str, float]:
         """Returns the columns of a measurement of `trial` at `state`, which is the state that its
@@ -64,7 +66,7 @@ class NoiseMeter:
             settings = sort(trial.params, self.workload)
             model = fresh_model(self.workload, derive_seed(trial.seed, "init"), self.device)
             settings.modifiers.prepare(model)
-            self._last = trial.key, settings, model
+            self._last, self._varies = (trial.key, settings, model), self.train.seeded
         _, settings, model = self._last
         model.load_state_dict(state["model"])
         loss = in_precision(settings.modifiers.precision, self.workload.loss, self.device)
@@ -79,20 +81,31 @@ class NoiseMeter:
             scales["norms"] = torch.cat(marks)
         seed = derive_seed(trial.seed, "noise scale", state["step"])
         batch = settings.modifiers.cast(self._drawn(seed))
-        with Stream(seed, self.device).in_use():
+        begun = Stream(seed, self.device).states
+        with (stream := Stream(seed, self.device)).in_use():
             samples = self._mapped(method, batch, [*scales.values()])
         if samples is None:
-            with Stream(seed, self.device).in_use():
+            with (stream := Stream(seed, self.device)).in_use():
                 samples = self._chunked(method, batch, [*scales.values()])
-        whole, *parts = (of_chunks(sample, population=self.train.size) for sample in samples)
+        if not self._varies and not all(map(torch.equal, begun, stream.states)):
+            self._varies = True
+            return self.measure(trial, state)
+        size = None if self._replaces else self.train.size
+        whole, *parts = (of_chunks(sample, population=size) for sample in samples)
         columns = whole.columns(**dict(zip([*scales][1:], parts, strict=True)))
         return columns if all(map(math.isfinite, columns.values())) else {}
+
+    @property
+    def _replaces(self) -> bool:
+        """Whether examples of a finite training set are drawn with replacement. If their losses
+        vary, even one that is used completely shows only one value of each."""
+        return self._varies or (self.train.size or 0) > SHUFFLED
 
     def _drawn(self, seed: int) -> Batch:
         split, generator = self.train, torch.Generator().manual_seed(seed)
         if isinstance(split, Streamed):
             index = torch.arange(EXAMPLES)
-        elif split.size is None or split.size > SHUFFLED:
+        elif split.size is None or self._replaces:
             index = torch.randint(split.size or POSITIONS, (EXAMPLES,), generator=generator)
         else:
             index = torch.randperm(split.size, generator=generator)[:EXAMPLES]
