@@ -298,6 +298,20 @@ def holds_studies(run: Path, count: int) -> bool:
     return len(list(run.glob("trials/**/study.parquet"))) >= count
 
 
+def test_an_import_takes_nothing_from_one_of_another_archive_that_was_killed(
+    tmp_path: Path,
+) -> None:
+    for name, step in (("first", 10), ("second", 20)):
+        study = write_study(tmp_path / name / "mnist/simple_cnn_base/momentum/8")
+        write_trial(study, 0, f"step,val/error\n{step},0.1\n")
+    import_archive(tmp_path / "first", RunFiles(tmp_path / "run"))
+    for late in ("studies.json", "sweep.yaml"):  # which are written last
+        (tmp_path / "run" / late).unlink()
+    import_archive(tmp_path / "second", run := RunFiles(tmp_path / "run"))
+    (row,) = frontier_of(run, [Goal.parse("val/error < 0.2")])
+    assert row.steps == 20
+
+
 @pytest.mark.slow
 def test_an_import_that_is_killed_goes_on(tmp_path: Path) -> None:
     source, run = tmp_path / "archive", tmp_path / "run"

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, suppress
@@ -247,6 +248,19 @@ def test_a_program_that_can_not_win_is_ended(tmp_path: Path) -> None:
     finished = train(tmp_path, trial_of(program(code, every=7)), ending)
     assert finished.outcome.status == "dominated"
     assert losses(finished) == [(1, 5)]
+
+
+def test_time_in_which_all_are_stopped_is_no_silence_of_a_program(tmp_path: Path) -> None:
+    """As where a queue suspends a job."""
+    go = tmp_path / "go"
+    waits = program(f"tell(1, loss=5)\nwait_for({str(go)!r})\ntime.sleep(0.2)\ntell(2, loss=0.1)")
+    events = events_of(tmp_path, trial_of(waits), Devices(starts=(IMPATIENT,), hang_seconds=3))
+    next(event for _, event in events if event)
+    time.sleep(3.5)
+    go.touch()
+    *_, (_, ended) = events
+    assert isinstance(ended, FinishedTrial)
+    assert ended.outcome.status == "reached"
 
 
 def test_a_program_that_says_nothing_is_ended(tmp_path: Path) -> None:

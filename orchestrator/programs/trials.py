@@ -96,11 +96,14 @@ class Course:
 
     def follow(self, running: Running, hang_seconds: float | None) -> Iterator[Measurement | None]:
         """Hears the program until its trial has ended, whose status is known then."""
-        heard = time.monotonic()
+        silent, looked, longest = 0.0, time.monotonic(), hang_seconds or math.inf
         while not self.is_over():
             exit_ = running.ended(LOOK_SECONDS)
+            now = time.monotonic()
+            # Time in which this process was stopped, as a queue stops whole jobs, is no silence.
+            silent, looked = silent + min(now - looked, longest / 2), now
             for measurement in self._hear(self._source, None if exit_ is None else exit_.code):
-                heard = time.monotonic()
+                silent = 0.0
                 yield measurement
             if self.is_over():
                 return
@@ -108,9 +111,9 @@ class Course:
                 self.status = self._after(exit_)
             elif (cut := self._cut()) is not None:
                 self.status = cut  # by what other trials have reached in the meantime
-            elif hang_seconds is not None and time.monotonic() - heard > hang_seconds:
+            elif silent > longest:
                 raise ProgramFailed(
-                    f"the program reported nothing for {hang_seconds:g} seconds "
+                    f"the program reported nothing for {longest:g} seconds "
                     f"(faults.hang_seconds) and was ended",
                     died=True,
                 )

@@ -10,6 +10,7 @@ most that trial, a mistake in a study at most that study. Links are not followed
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -232,13 +233,15 @@ def _import_study(job: tuple[Place, Path, Path, Study]) -> tuple[Study | None, l
     that count, or None, and the problems, which are stored with the trials."""
     place, source, folder, study = job
     run = RunFiles(place)
-    if run.holds(study.key):
-        trials = run.trials(study.key)
-    else:
+    trials = run.trials(study.key) if run.holds(study.key) else TRIALS.empty_table()
+    # An import that was killed may have been of another archive.
+    origin = hashlib.blake2b(str(folder.resolve()).encode(), digest_size=16).hexdigest()
+    if (trials.schema.metadata or {}).get(b"origin") != origin.encode():
         problems: list[Problem] = []
         try:
             trials, measurements = _read_trials(folder, source, study, problems)
-            notes = {"problems": json.dumps([asdict(problem) for problem in problems])}
+            noted = json.dumps([asdict(problem) for problem in problems])
+            notes = {"problems": noted, "origin": origin}
             trials = trials.replace_schema_metadata(notes)
             run.write_study(study.key, trials, measurements)
         except OSError:
