@@ -176,9 +176,12 @@ IN_TEXT = [
 ]
 
 
+PARSER: Any = typer.main.get_command(app)
+
+
 @pytest.mark.parametrize(("place", "line"), sorted({*COMMANDS, *IN_TEXT}))
 def test_commands_of_the_pages_exist(place: str, line: str) -> None:
-    command: Any = typer.main.get_command(app)
+    command = PARSER
     _, *words = shlex.split(line.partition(" > ")[0], comments=True)
     known = {option for each in command.params for option in each.opts}
     while words and words[0] in known:
