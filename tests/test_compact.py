@@ -160,11 +160,7 @@ def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        ["search.trials=10", "repeats=3"],
-        ["stop.keep=4", "repeat_best=3"],
-        ["budget.steps=80"],
-    ],
+    [["search.trials=10", "repeats=3", "stop.keep=4", "repeat_best=3"], ["budget.steps=80"]],
 )
 def test_it_goes_on_as_the_original_does(
     runs: tuple[Path, Path], tmp_path: Path, changes: list[str]
@@ -235,7 +231,7 @@ curves = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     curves,
     st.sampled_from(["val/error < 0.2", "val/error > 0.8", "val/error < 0.2 for 2 measurements"]),

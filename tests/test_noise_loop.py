@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from conftest import refused
@@ -240,8 +241,17 @@ def in_every_way(ranks: Ranks) -> dict[Any, Any]:
 
 @pytest.fixture(scope="module")
 def of_pair() -> dict[Any, Any]:
-    with launch_ranks(2, in_every_way) as (ranks, _):
-        return in_every_way(ranks)
+    with launch_ranks(2, in_every_way) as (ranks, processes):
+        sockets = [each for each in psutil.net_connections("tcp") if each.pid in processes]
+        return {**in_every_way(ranks), "sockets": sockets}
+
+
+@pytest.mark.dear
+def test_ranks_of_one_machine_listen_on_loopback_only(of_pair: dict[Any, Any]) -> None:
+    """Nobody else can reach them."""
+    listening = {each.laddr.ip for each in of_pair["sockets"] if each.status == psutil.CONN_LISTEN}
+    assert listening, "somewhere they meet"
+    assert listening <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
 
 
 @pytest.mark.dear

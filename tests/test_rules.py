@@ -121,7 +121,7 @@ def by_rules(optimizer: str, slots: list[Params], dtype: torch.dtype = torch.flo
 
 @pytest.mark.dear
 @given(studies())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_each_slot_is_trained_as_torch_trains_it_alone(study: tuple[str, list[Params]]) -> None:
     optimizer, slots = study
     rows = by_rules(optimizer, slots)

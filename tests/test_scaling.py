@@ -72,14 +72,14 @@ def test_a_planted_hyperbola_is_recovered() -> None:
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5, 2.0, 4.0, math.inf])
 @pytest.mark.parametrize("place", [0.3, 0.9])
 def test_intervals_hold_the_truth_of_any_bend(exponent: float, place: float) -> None:
-    """The more so as no single one of 60 studies says which exponent it is."""
+    """The more so as no single one of 30 studies says which exponent it is."""
     chance, sizes = np.random.default_rng(0), [8 * 2**k for k in range(8)]
     curve = bend(8 * 128**place, exponent)
     fine = np.geomspace(sizes[0], sizes[-1], 5001)
     examples = fine * [curve(size) for size in fine]
     true = fine[np.flatnonzero(examples <= 1.2 * examples.min())[-1]]
     held = []
-    for _ in range(60):
+    for _ in range(30):
         off = 2 ** (0.1 * chance.standard_normal(len(sizes)))
         exact = zip(planted(curve, sizes), off, strict=True)
         points = [(size, steps * by) for (size, steps), by in exact]
