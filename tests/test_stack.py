@@ -110,12 +110,6 @@ def trial_of(network: str, **changes: Any) -> Trial:
     return make_trial(network, **{"optimizer": "nesterov", "params": params, **settings})
 
 
-@pytest.mark.dear
-@pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-def test_every_kind_of_network_trains_as_alone(network: str) -> None:
-    check_against_alone(trial_of(network))
-
-
 REGISTERED = {
     "cifar10/resnet_8?augment=true": 3,
     "mnist/simple_cnn_tiny": 5,
@@ -128,11 +122,12 @@ REGISTERED = {
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("name", REGISTERED)
-def test_networks_of_the_registry_train_as_alone(name: str, small_data: Path) -> None:
-    trial = trial_of(
-        name, batch_size=REGISTERED[name], budget_steps=2, extras=Extras(gradient_norm=True)
-    )
+@pytest.mark.parametrize("name", [*NETWORKS.values(), *REGISTERED])
+def test_every_kind_of_network_trains_as_alone(name: str, small_data: Path) -> None:
+    changes: dict[str, Any] = {}
+    if name in REGISTERED:
+        changes = {"budget_steps": 2, "extras": Extras(gradient_norm=True)}
+    trial = trial_of(name, batch_size=REGISTERED.get(name, 13), **changes)
     assert reason(trial, small_data) is None
     check_against_alone(trial, data_dir=small_data)
 
