@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 from conftest import ended, make_trial, refused
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
 from test_archive import SPACE, write_study, write_trial
 from typer.testing import CliRunner
 
@@ -371,22 +369,3 @@ def test_what_we_exported_is_not_believed_either(
     edit(place, {"orchestrate": json.loads(place.read_text())["orchestrate"] | changes})
     imported(tmp_path / "archive")
     assert reason in problems(tmp_path / "archive")
-
-
-ODD_TEXTS = [
-    "", " ", "a\nb", "\x1b[2J", "[/red]", "\ud800", "x" * 300, "..", "val/error", "-1", '"', "\0",
-    "trial", "steps", "9" * 5000, "1e999", "nan", "-inf", "0", "9" * 20, "0.5", "\xe9",
-]  # fmt: skip
-ODD_VALUES = [
-    None, True, False, 0, 1, -1, 0.5, 1e308, -1e308, 5e-324, math.inf, -math.inf, math.nan, 2**31,
-    2**62, 2**63, 10**400, [], {}, [[1]], {"a": {"b": 1}}, *ODD_TEXTS,
-]  # fmt: skip
-odd_texts = st.sampled_from(ODD_TEXTS) | st.text(st.characters(exclude_categories=[]), max_size=8)
-single_values = st.sampled_from(ODD_VALUES) | st.integers() | st.floats() | odd_texts
-odd_values = st.one_of(
-    single_values,
-    st.lists(single_values, max_size=3),
-    st.dictionaries(odd_texts, single_values | st.lists(single_values, max_size=3), max_size=3),
-)
-REPEATABLE = settings(derandomize=True, database=None, suppress_health_check=[*HealthCheck])
-"""How test_outside.py draws these values for sources that are tried at random."""

@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 import torch
 from conftest import make_trial, refused, run_trial
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from sklearn.metrics import average_precision_score, jaccard_score
 from torch import Tensor, nn
 
-from orchestrator.records import BadInput
 from orchestrator.training import evaluation
 from orchestrator.workloads import Tensors, load_workload
 from orchestrator.workloads.data.image_folders import (
@@ -112,21 +109,6 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
 def test_broken_shards_are_refused_by_name(tmp_path: Path, content: bytes, said: Any) -> None:
     with refused(*said, tmp_path / "train"):
         read_classes(shards(tmp_path / "train", content), [], 10)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.integers(0, 2**16), st.binary(min_size=1, max_size=600))
-def test_no_bytes_crash_the_reader(tmp_path: Path, place: int, junk: bytes) -> None:
-    content = bytearray(tar(GOOD))
-    place %= len(content)
-    content[place : place + len(junk)] = junk
-    message = None
-    try:
-        images = read_classes(shards(tmp_path / "train", bytes(content)), [], 10)
-        images.pixels(torch.arange(len(images)), 8, None, 1)
-    except BadInput as refusal:
-        message = str(refusal)
-    assert message is None or str(tmp_path / "train") in message
 
 
 def test_an_image_that_cannot_be_decoded_is_refused_by_name(imagenet: Path) -> None:

@@ -12,11 +12,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import refused
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from torch import nn
 
-from orchestrator.records import BadInput
 from orchestrator.workloads import gpt, load_workload, next_token, splits_of
 from orchestrator.workloads.data.catalogue import data_set
 from orchestrator.workloads.data.fetch import fetch
@@ -59,19 +56,6 @@ def test_broken_token_files_are_refused_by_name(
     write(path)
     with refused(*said, path):
         windows(read_tokens(path, vocabulary=100), 8, path)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=60), st.integers(0, 127))
-def test_no_header_crashes_the_reader(tmp_path: Path, content: bytes, place: int) -> None:
-    path = npy(tmp_path / "x.npy", np.zeros(9, np.uint16))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:place] + content + whole[place + len(content) :])
-    try:
-        tokens = read_tokens(path, vocabulary=100)
-    except BadInput:
-        return
-    assert tokens.nbytes < 100
 
 
 def test_tokens_beyond_the_vocabulary_are_refused_wherever_they_are(data_dir: Path) -> None:
@@ -210,20 +194,6 @@ def test_broken_packages_are_refused_by_name(package: Path, content: bytes, valu
     with refused("corrupt", path, *values):
         extract_austen(package, package)
     assert not (package / "austen.txt").exists()
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=40), st.integers(0, len(GOOD)))
-def test_no_package_crashes_the_reader(package: Path, content: bytes, place: int) -> None:
-    folder = package / "R" / "janeaustenr" / "data"
-    folder.mkdir(parents=True, exist_ok=True)
-    stream = GOOD[:place] + content + GOOD[place + len(content) :]
-    for whole in (content, rdb(stream)):
-        (folder / "Rdata.rdb").write_bytes(whole)
-        try:
-            extract_austen(package, package)
-        except BadInput:
-            continue
 
 
 @pytest.mark.parametrize(
