@@ -41,6 +41,11 @@ def test_windows_predict_each_token_once(tmp_path: Path) -> None:
         (lambda path: path.write_bytes(b""), ("unreadable",)),
         (lambda path: npy(path, np.array([{}, 1], dtype=object)), ("unreadable",)),
         (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), ("unreadable",)),
+        # Of which Python's tokenizer raises an error of its own.
+        (
+            lambda path: path.write_bytes(npy(path, np.zeros(9)).read_bytes().replace(b"}", b"(")),
+            ("unreadable",),
+        ),
         (lambda path: npy(path, np.arange(9, dtype="u2"), behind=b"x"), ("corrupt", 146, 147)),
         (lambda path: npy(path, np.arange(9)), ("corrupt", 1, "int64")),
         (lambda path: npy(path, np.zeros((3, 3), np.uint16)), ("corrupt", 2, "uint16")),
