@@ -42,14 +42,19 @@ def settings_of_pip(folder: Path) -> list[str]:
         keys["cert"] = ["/certificates.crt"]
         places[CERTIFICATES] = Path("/certificates.crt")
     lines = ["[global]", *(f"{key} = {' '.join(words)}" for key, words in keys.items())]
-    lines += ["[install]", "no-compile = true"]  # which one short sweep is not worth
     (folder / "pip.conf").write_text("\n".join(lines))
     places[folder / "pip.conf"] = Path("/etc/pip.conf")
     return [f"--volume={place}:{inside}:ro" for place, inside in places.items()]
 
 
 def test_a_sweep_runs_in_the_container(tmp_path: Path) -> None:
-    storage = ["--root", tmp_path / "storage", "--runroot", tmp_path / "run"]
+    storage = [
+        "--root",
+        tmp_path / "storage",
+        "--runroot",
+        tmp_path / "run",
+        "--storage-driver=vfs",
+    ]
 
     def buildah(*words: object) -> str:
         command = [str(word) for word in ("buildah", *storage, *words)]
