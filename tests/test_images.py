@@ -97,6 +97,10 @@ def test_long_names_keep_their_ends(tmp_path: Path, kind: int) -> None:
         (b"", ("corrupt", "empty file")),
         (picture(0), ("corrupt",)),
         (tar(GOOD)[:2600], ("corrupt", "unexpected end of data")),
+        (
+            tar({**GOOD, "c": b"x" * 512}).rstrip(b"\0") + b"x" * 512,
+            ("corrupt", "no part of a tar"),
+        ),
         (tar(GOOD).replace(b"a.cls", b"b.cls", 1), ("corrupt",)),
         (tar({"b7.jpg": b"x"}), ("corrupt", "b7", ".cls")),
         (tar({**GOOD, "a.png": b"x"}), ("corrupt", "a.png")),

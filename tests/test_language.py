@@ -187,6 +187,7 @@ GOOD = r_strings(["EMMA", "By Jane Austen"])
         (rdb(GOOD[:33]), ("buffer",)),
         (rdb(r_strings(["EMMA"], kind=19)), ("type 19",)),
         (rdb(b"A\n" + GOOD[2:]), ("R object",)),
+        (rdb(GOOD.replace(b"\4\0\x09", b"\4\0\x08", 1)), ("4 bytes", "type 8")),
         (rdb(GOOD[:14] + struct.pack(">i", -14) + GOOD[18:]), ("R object",)),
         (rdb(GOOD.replace(b"EMMA", b"EM\xff\xff")), ("0xff",)),
     ],
