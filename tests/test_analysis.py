@@ -1,21 +1,36 @@
 """Costs and metaparameters: planted powers, and a second way to count."""
 
+import itertools
 import math
 from dataclasses import replace
+from statistics import median_low
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import make_trial
+from conftest import make_trial, refused
 from test_report import ROW, UNREACHED
 
-from orchestrator.analysis import Estimate, in_time, in_words, tuned
+from orchestrator.analysis import (
+    Estimate,
+    errors_in_words,
+    in_time,
+    in_words,
+    points_of,
+    scalings,
+    tuned,
+)
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_device
+from orchestrator.analysis.errors import best_of_fewer, errors_of, luck_of
+from orchestrator.analysis.quality import gaps, largeness
 from orchestrator.analysis.tuned import EFFECTIVE, by_option
 from orchestrator.analysis.words import frontier_cells, in_digits
-from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.records import Baseline, EvaluationGrid, Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
-from orchestrator.results import FrontierRow, StepTime, column_of
+from orchestrator.results import BestRow, FrontierRow, StepTime, column_of
+from orchestrator.results.frontier import Leader
+from orchestrator.results.repeats import WinnerRepeats
 
 SIZES = [2**k for k in range(11)]
 
@@ -306,3 +321,207 @@ def test_what_each_option_came_to() -> None:
     found = {p.option: (p.steps, p.best) for p in by_option(study, table, "smoothing", goal)}
     # With 0.1 one was ended at 20, which 30 would have been too late for; with 0.2 one at 40.
     assert found == {0.0: (30, 0.05), 0.1: (20, None), 0.2: (None, None)}
+
+
+GOAL = Goal.parse("test/error < 0.1")
+BASE = BestRow(
+    workload="w", recipe="rule", optimizer="sgd", batch_size=256, metric="test/error", value=0.02,
+    within="examples=1800000", trained_enough=True, censored=False, step=9, trial=1, seed=1,
+    params=None, metrics={"test/error": 0.02, "test/loss": 0.1}, trials_used=2,
+)  # fmt: skip
+
+
+def best_row(recipe: str, batch_size: int, error: float | None, loss: float = 0.1) -> BestRow:
+    metrics = {} if error is None else {"test/error": error, "test/loss": loss}
+    return replace(BASE, recipe=recipe, batch_size=batch_size, value=error, metrics=metrics)
+
+
+BEST = [
+    BASE,
+    best_row("rule", 512, 0.02),
+    best_row("rule", 1024, 0.024, loss=0.13),  # accurate, but its loss is 1.3 times the baseline's
+    best_row("rule", 2048, 0.05),
+    best_row("rule", 4096, None),
+    best_row("warmup", 1024, 0.02),
+    best_row("warmup", 2048, 0.0249),  # 0.9751 of 0.98 is 99.5 %
+    best_row("warmup", 4096, 0.0252),
+    replace(best_row("warmup", 8192, 0.01), trained_enough=False),
+]
+
+
+def test_large_huge_and_full_by_their_definitions() -> None:
+    found = largeness(BEST, ("rule", 256), GOAL, 4096)
+    assert (found.large_from, found.huge_from, found.full) == (1024, 4096, 4096)
+    assert (found.accuracy, found.examples) == (pytest.approx(0.98), 1_800_000)
+    shares = {(one.recipe, one.batch_size): one.accuracy_share for one in found.held}
+    assert shares["rule", 2048] == pytest.approx(0.95 / 0.98)
+    assert ("warmup", 8192) not in shares
+
+
+def test_an_accuracy_counts_as_it_is() -> None:
+    goal = Goal.parse("test/accuracy > 0.9")
+    rows = [replace(row, metric="test/accuracy", value=row.value and 1 - row.value) for row in BEST]
+    found = largeness(rows, ("rule", 256), goal, None)
+    assert (found.large_from, found.huge_from, found.full) == (1024, 4096, None)
+
+
+def test_only_what_was_trained_is_large_or_huge() -> None:
+    others = [best_row("lars", 1024, 0.02), replace(best_row("rule", 2048, None), trials_used=0)]
+    found = largeness([*BEST[:2], *others], ("rule", 256), GOAL, None)
+    assert (found.large_from, found.huge_from) == (None, None)
+    failing = [best_row("rule", 1024, None), best_row("lars", 1024, None)]
+    found = largeness([*BEST[:2], *failing], ("rule", 256), GOAL, None)
+    assert (found.large_from, found.huge_from) == (1024, 1024)
+
+
+@pytest.mark.parametrize(
+    ("rows", "goal", "said"),
+    [
+        ([replace(BASE, censored=True)], str(GOAL), ("cut-short", "at_goal: false")),
+        ([BASE], "test/loss < 2", ("no-share", "test/loss")),
+        ([BASE], "test/mean_squared_error < 2", ("no-share", "test/mean_squared_error")),
+        ([replace(BASE, value=-3.0)], "test/log_likelihood > -4", ("no-share", "log_likelihood")),
+        ([replace(BASE, value=0.0)], "test/mean_iou > 0.5", ("no-share", "test/mean_iou")),
+        (BEST[1:], str(GOAL), ("not-measured", "rule", 256)),
+    ],
+)
+def test_what_cannot_be_told_is_refused(rows: list[BestRow], goal: str, said: Any) -> None:
+    with refused(*said):
+        largeness(rows, ("rule", 256), Goal.parse(goal), None)
+
+
+def test_baselines_are_read_as_they_are_written() -> None:
+    assert Baseline.parse("a@b@256") == Baseline(recipe="a@b", batch_size=256)
+    assert str(Baseline.parse("rule@8")) == "rule@8"
+    for wrong in ("rule", "rule@", "@8", "rule@0", "rule@-1", "rule@x"):
+        with refused("wrong-value", "RECIPE@BATCH_SIZE", repr(wrong)):
+            Baseline.parse(wrong)
+
+
+def test_the_gap_is_what_was_lost_off_the_training_set() -> None:
+    with_own = replace(BASE, metrics={"test/error": 0.05, "train/error": 0.01})
+    (gap,) = gaps([with_own, BASE, replace(with_own, censored=True)], GOAL)
+    assert gap.value == pytest.approx(0.04)
+    higher = replace(BASE, metrics={"val/accuracy": 0.9, "train/accuracy": 0.97})
+    (gap,) = gaps([higher], Goal.parse("val/accuracy > 0.5"))
+    assert gap.value == pytest.approx(0.07)
+
+
+SWEPT = 2 ** np.arange(8)
+TRIALS, KEPT = 64, 5
+
+
+@pytest.mark.parametrize("known", [1, 3, 7])
+def test_best_of_n_is_the_median_over_all_choices(known: int) -> None:
+    steps = [3, 5, 5, 8, 13, 21, 34]
+    leaders = [Leader(trial=k, steps=one, resolution=1) for k, one in enumerate(steps[:known])]
+    row = replace(ROW, leaders=tuple(leaders), trials_used=len(steps))
+    found = dict(best_of_fewer(row).medians)
+    for count in range(1, len(steps) + 1):
+        every = [min(some) for some in itertools.combinations(steps, count)]
+        if count in found:
+            assert found[count] == median_low(sorted(every))
+        else:
+            assert sum(best > steps[known - 1] for best in every) > len(every) / 2
+    assert found[7] == 3
+
+
+def test_nothing_is_said_of_fewer_trials_where_no_design_chose_them() -> None:
+    (found,) = scalings([replace(ROW, searched=None)])
+    assert found.best_of == ()
+
+
+def swept(
+    chance: np.random.Generator, *, trials: int = 64, noise: float = 0.1
+) -> list[FrontierRow]:
+    """A sweep whose points need curve(B) (1 + u) steps, u uniform, the same at all batch sizes;
+    the five best are trained five times again, and the best of these five times more."""
+    u = chance.random(TRIALS)
+    rows = []
+    for size in SWEPT.tolist():
+        typical = 5000 * (1 + 16 / size) * (1 + u)
+        best = np.argsort(typical * np.exp(noise * chance.standard_normal(TRIALS)))[:KEPT]
+        again = typical[best, None] * np.exp(noise * chance.standard_normal((KEPT, 10)))
+        chosen = int(np.median(again[:, :5], axis=1).argmin())
+        steps = np.sort(np.rint(again[chosen, 5:])).astype(int)
+        repeats = WinnerRepeats(
+            trial=int(best[chosen]), count=5, reached=5, median=float(steps[2]), low=int(steps[0]),
+            high=int(steps[4]), confidence=0.94, resolution=1, steps=tuple(steps.tolist()),
+            medians=tuple(
+                (int(k), float(np.median(of)), len(of))
+                for n, k in enumerate(best)
+                for of in [again[n, : 10 if n == chosen else 5]]
+            ),
+        )  # fmt: skip
+        first = round(float(typical[best[0]]))
+        row = replace(ROW, batch_size=size, steps=first, repeats=repeats, trial=0)
+        rows.append(replace(row, trials_used=TRIALS, searched=1))
+    return rows
+
+
+def test_seeds_and_few_trials_are_told_apart() -> None:
+    """As standard deviations of points over sweeps that differ in their trials and seeds."""
+    chance = np.random.default_rng(0)
+    found, points = [], []
+    for _ in range(60):
+        of_sweep = points_of(swept(chance))
+        found.append(errors_of(of_sweep))
+        points.append(np.log2([point.steps for point in of_sweep]))
+    seeds = np.mean([one.seeds for one in found])
+    assert seeds == pytest.approx((0.1 / np.log(2)) ** 2 * 0.286, rel=0.25)  # of five normal draws
+    told = np.mean([np.diag(one.covariance) for one in found])
+    true = np.var(points, axis=0).mean()
+    assert told == pytest.approx(true, rel=0.5)
+    # All batch sizes try the same points, so what they find has something in common.
+    few = np.mean([one.few_trials for one in found if one.few_trials is not None], axis=0)
+    together = few / np.sqrt(np.outer(np.diag(few), np.diag(few)))
+    assert together[0, 1] > 0.2
+
+
+def test_intervals_of_points_hold_what_other_sweeps_find() -> None:
+    chance = np.random.default_rng(1)
+    every = [points_of(swept(chance, noise=0.2)) for _ in range(80)]
+    true = np.median([[point.steps for point in points] for points in every], axis=0)
+    held = [
+        (interval.low or 0) <= at <= (interval.high or 0)
+        for points in every
+        for interval, at in zip(errors_of(points).intervals(points), true, strict=True)
+    ]
+    assert 0.83 <= np.mean(held) <= 0.98
+
+
+@pytest.mark.parametrize("steps", [1024, 160])  # whose logarithm is a whole number, or rounded
+def test_an_interval_holds_the_distance_between_measurements(steps: int) -> None:
+    """Also where all repeats passed the goal at the same measurement."""
+    (row,) = swept(np.random.default_rng(0))[:1]
+    same = replace(row.repeats, steps=(steps,) * 5, median=float(steps), resolution=steps // 4)
+    points = points_of([replace(row, repeats=same)])
+    (interval,) = errors_of(points).intervals(points)
+    assert interval.low <= 0.75 * steps
+    assert interval.value == steps
+    assert interval.high < 1.05 * steps
+
+
+def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() -> None:
+    rows = [
+        replace(row, repeats=row.repeats and replace(row.repeats, medians=row.repeats.medians[:1]))
+        for row in swept(np.random.default_rng(0))
+    ]
+    errors = errors_of(points_of(rows))
+    assert errors.few_trials is None
+    assert errors.seeds is not None
+    (scaling,) = scalings(rows)
+    assert "few trials is not known" in errors_in_words(scaling).replace("small number of", "few")
+    by_sampler = [replace(row, searched=None) for row in swept(np.random.default_rng(0))]
+    assert errors_of(points_of(by_sampler)).few_trials is None
+    minima = [replace(row, repeats=None) for row in rows]
+    assert errors_of(points_of(minima)).seeds is None
+    assert luck_of([]) is None
+
+
+def test_what_two_thirds_of_the_trials_would_find_is_said() -> None:
+    (scaling,) = scalings(swept(np.random.default_rng(0)))
+    assert 0 <= scaling.by_part < 0.2
+    assert "Two thirds of the trials would need" in errors_in_words(scaling)
+    assert scaling.to_json()["contributions"]["seeds"] > 0
+    assert "errors" not in scaling.to_json()

@@ -60,7 +60,18 @@ def test_answers_are_rows_and_tables(run: Run) -> None:
     assert "<table" in frontier._repr_html_()
     assert "batch_size" in repr(frontier)
     assert "None" not in repr(frontier)
-    assert "NaN" not in repr(run.trials())
+    trials = run.trials()
+    assert "NaN" not in repr(trials)
+    assert [(row["batch_size"], row["trial"]) for row in trials] == [
+        (size, index) for size in (32, 64) for index in range(3)
+    ]
+    assert trials[-1] == [*trials][-1]
+    assert len(trials[1:3]) == 2
+    assert len(run.repeats()) == 4
+    assert len(run.measurements()) > len(trials)
+    assert run.measurements("val/error").to_arrow().column_names[3:] == [
+        "trial", "step", "val/error",
+    ]  # fmt: skip
 
 
 def test_other_goals_budgets_and_metrics(run: Run) -> None:
@@ -75,20 +86,6 @@ def test_other_goals_budgets_and_metrics(run: Run) -> None:
     }  # fmt: skip
     (scaling,) = run.scaling()
     assert (scaling.recipe, scaling.largest) == ("sgd", 64)
-
-
-def test_all_trials_and_measurements(run: Run) -> None:
-    trials = run.trials()
-    assert [(row["batch_size"], row["trial"]) for row in trials] == [
-        (size, index) for size in (32, 64) for index in range(3)
-    ]
-    assert trials[-1] == [*trials][-1]
-    assert len(trials[1:3]) == 2
-    assert len(run.repeats()) == 4
-    assert len(run.measurements()) > len(trials)
-    assert run.measurements("val/error").to_arrow().column_names[3:] == [
-        "trial", "step", "val/error",
-    ]  # fmt: skip
 
 
 def test_figures_go_by_the_beginning_of_their_titles(run: Run) -> None:

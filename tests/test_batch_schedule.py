@@ -52,15 +52,6 @@ def test_steps_and_examples_are_each_others_inverse(growth: list[tuple[int, int]
         assert schedule.steps(examples + 1) == step + 1
 
 
-def test_one_large_batch_holds_the_examples_of_several_small_ones() -> None:
-    def drawn(stage: Stage, batches: range) -> list[int]:
-        order = BatchOrder(size=100, stage=stage, seed=5)
-        return [i for (index,) in order.walk(batches) for i in index.tolist()]
-
-    small, large = growing((8, 0, 1.0), (32, 80, 1.0)).stages
-    assert drawn(large, range(10, 20)) == drawn(small, range(10, 50))
-
-
 EVERYTHING = {"learning_rate": 0.01, "decay": "cosine", "warmup_fraction": 0.1, "ema_decay": 0.9}
 
 

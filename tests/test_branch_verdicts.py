@@ -380,7 +380,7 @@ def places(learning_rate: float, momentum: float) -> list[Place]:
 @pytest.mark.slow
 def test_intervals_cover_the_truth_and_schedules_save_what_the_true_one_saves() -> None:
     costs, critical, limits = [], [], []
-    for learning_rate, momentum in ((0.4, 0.0), (0.1, 0.0), (0.02, 0.9)):
+    for learning_rate, momentum in ((0.4, 0.0), (0.02, 0.9)):
         truths, measured = [], []
         for place in places(learning_rate, momentum):
             rng = np.random.default_rng(place.step)

@@ -1,6 +1,7 @@
 """A trial that is killed and resumed from its checkpoint gives the same bits as a trial that was
 never killed."""
 
+import io
 import math
 import time
 from collections.abc import Callable
@@ -132,16 +133,23 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
         assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
 
 
-def test_another_trials_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_another_trials_checkpoint_and_damage_and_code_are_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=60, keep=True)
     run_trial(long_trial(), checkpoint=checkpoint)
     with refused("bad-input", tmp_path / "trial.pt", "trial"):
         run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
     whole = (tmp_path / "trial.pt").read_bytes()
-    for damaged in (b"not a checkpoint", whole[: len(whole) // 2], b""):
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "harmed",)
+
+    torch.save({"trial": Evil()}, harmful := io.BytesIO())
+    for damaged in (b"not a checkpoint", whole[: len(whole) // 2], b"", harmful.getvalue()):
         (tmp_path / "trial.pt").write_bytes(damaged)
         with refused("bad-input", tmp_path / "trial.pt"):
             run_trial(long_trial(), checkpoint=checkpoint)
+    assert not (tmp_path / "harmed").exists()
 
 
 def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:
@@ -152,18 +160,6 @@ def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -
     )
     assert [m.metrics for m in resumed] == [m.metrics for m in run_trial(long_trial())[0]]
     assert not path.exists()
-
-
-def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> Any:
-            return Path.touch, (tmp_path / "harmed",)
-
-    torch.save({"trial": Evil()}, tmp_path / "trial.pt")
-    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=60, keep=True)
-    with refused("bad-input", tmp_path / "trial.pt"):
-        run_trial(long_trial(), checkpoint=checkpoint)
-    assert not (tmp_path / "harmed").exists()
 
 
 def test_the_command_writes_and_reads_its_checkpoint(tmp_path: Path) -> None:

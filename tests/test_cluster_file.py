@@ -76,7 +76,7 @@ def test_no_default_command_of_rays_slips_in(
 
 
 @on_demand
-def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
+def test_gpu_machines_come_and_go(file: str, prepared: dict[str, Any]) -> None:
     types = dict(prepared["available_node_types"])
     head = types.pop(prepared["head_node_type"])
     assert head["resources"]["CPU"] == head["resources"].get("GPU", 0) == 0
@@ -87,20 +87,15 @@ def test_gpu_machines_come_and_go(prepared: dict[str, Any]) -> None:
         assert 0 < worker["max_workers"] <= prepared["max_workers"]
         assert worker["resources"]["GPU"] > 0
     assert 0 < prepared["idle_timeout_minutes"] <= 30
-
-
-@of(KUBERNETES)
-def test_kubernetes_says_how_many_gpus_can_be_had(prepared: dict[str, Any]) -> None:
-    types = dict(prepared["available_node_types"])
-    head = types.pop(prepared["head_node_type"])
-    assert head["resources"]["gpus_on_demand"] == sum(
-        worker["max_workers"] * worker["resources"]["GPU"] for worker in types.values()
-    )
+    if file == KUBERNETES:
+        gpus = sum(w["max_workers"] * w["resources"]["GPU"] for w in types.values())
+        assert head["resources"]["gpus_on_demand"] == gpus
 
 
 @of(*RENTED)
 def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[str, Any]) -> None:
     cluster = described_in(ROOT / file)
+    assert written["provider"]["cache_stopped_nodes"] is False, "what stops is not paid for"
     head = written["available_node_types"]["head"]
     assert head["resources"]["gpus_on_demand"] == cluster.gpus
     assert cluster.price_per_hour is not None
@@ -186,11 +181,6 @@ def test_what_cannot_be_foretold_is_not_submitted_unless_someone_agrees(
     assert_refused(result, "not-confirmed", "--yes", "2 x small")
 
 
-@of(*RENTED)
-def test_a_machine_that_stops_is_not_paid_for(prepared: dict[str, Any]) -> None:
-    assert prepared["provider"]["cache_stopped_nodes"] is False
-
-
 @on_demand
 @pytest.mark.parametrize("sweep", sorted(SWEEPS.glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: Path) -> None:
@@ -202,35 +192,24 @@ def test_a_rank_of_every_sweep_fits_a_machine(prepared: dict[str, Any], sweep: P
     )
 
 
-@pytest.mark.parametrize("role", ["head", "worker"])
-def test_ray_is_never_started_without_its_token(prepared: dict[str, Any], role: str) -> None:
-    (start,) = (c for c in prepared[f"{role}_start_ray_commands"] if "ray start" in c)
-    assert "RAY_AUTH_MODE=token" in start
+def test_strangers_are_kept_out(prepared: dict[str, Any]) -> None:
+    """Ray is never started without its token, and its dashboard is on the loopback interface."""
+    for role in ("head", "worker"):
+        (start,) = (c for c in prepared[f"{role}_start_ray_commands"] if "ray start" in c)
+        assert "RAY_AUTH_MODE=token" in start
+        assert ("--dashboard-host=127.0.0.1" in start) == (role == "head")
     assert "~/.ray/auth_token" in prepared["cluster_synced_files"]
 
 
-def test_the_dashboard_is_on_the_loopback_interface(prepared: dict[str, Any]) -> None:
-    (start,) = (c for c in prepared["head_start_ray_commands"] if "ray start" in c)
-    assert "--dashboard-host=127.0.0.1" in start
-
-
 @of(KUBERNETES)
-def test_kubernetes_keeps_strangers_out(written: dict[str, Any]) -> None:
+def test_kubernetes_keeps_strangers_out_and_has_our_ray_and_name(written: dict[str, Any]) -> None:
     spec = written["spec"]
     assert spec["authOptions"] == {"mode": "token"}
     assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
     assert "enableIngress" not in spec["headGroupSpec"]
     assert spec["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
-
-
-@of(KUBERNETES)
-def test_its_ray_is_the_one_that_is_installed_here(written: dict[str, Any]) -> None:
     pinned = (ROOT / "constraints.txt").read_text().splitlines()
-    assert f"ray=={written['spec']['rayVersion']}" in pinned
-
-
-@of(KUBERNETES)
-def test_commands_go_to_the_cluster_of_that_name(written: dict[str, Any]) -> None:
+    assert f"ray=={spec['rayVersion']}" in pinned
     commands = (ROOT / "docs" / "kubernetes.md").read_text()
     name = written["metadata"]["name"]
     assert set(re.findall(r"svc/(\S+)", commands)) == {f"{name}-head-svc"}

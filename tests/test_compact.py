@@ -57,16 +57,16 @@ SWEEPS = {
 }  # fmt: skip
 
 
-@pytest.fixture(
-    scope="module",
-    params=["early stopping", "whole budgets", pytest.param("sampler", marks=pytest.mark.slow)],
-)
+@pytest.fixture(scope="module", params=["early stopping", "whole budgets"])
 def runs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path]:
+    return trained(request.param, tmp_path_factory.mktemp("runs"))
+
+
+def trained(name: str, folder: Path) -> tuple[Path, Path]:
     """A run and its compact form."""
-    folder = tmp_path_factory.mktemp("runs")
-    run = orchestrator.sweep(SWEEPS[request.param], out=folder / "run", ray=False)
+    run = orchestrator.sweep(SWEEPS[name], out=folder / "run", ray=False)
     command("export", "--compact", run.path, str(folder / "compact"))
     return Path(run.path), folder / "compact"
 
@@ -160,15 +160,20 @@ def test_exported_again_it_is_the_same_to_the_byte(runs: tuple[Path, Path], tmp_
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        ["search.trials=10", "repeats=3"],
-        ["stop.keep=4", "repeat_best=3"],
-        ["budget.steps=80"],
-    ],
+    [["search.trials=10", "repeats=3", "stop.keep=4", "repeat_best=3"], ["budget.steps=80"]],
 )
 def test_it_goes_on_as_the_original_does(
     runs: tuple[Path, Path], tmp_path: Path, changes: list[str]
 ) -> None:
+    assert_goes_on(runs, tmp_path, changes)
+
+
+@pytest.mark.slow
+def test_what_a_sampler_was_told_goes_on_as_well(tmp_path: Path) -> None:
+    assert_goes_on(trained("sampler", tmp_path), tmp_path, ["search.trials=10", "repeats=3"])
+
+
+def assert_goes_on(runs: tuple[Path, Path], tmp_path: Path, changes: list[str]) -> None:
     found = []
     for number, path in enumerate(runs):
         shutil.copytree(path, tmp_path / str(number))
@@ -235,7 +240,7 @@ curves = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     curves,
     st.sampled_from(["val/error < 0.2", "val/error > 0.8", "val/error < 0.2 for 2 measurements"]),

@@ -3,8 +3,12 @@
 import ast
 import importlib
 import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +16,12 @@ from types import ModuleType
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 import torch
 import typer.main
 import warm
-from conftest import ROOT, files_of_repository, orchestrate, train_all
+from conftest import ROOT, TINY, files_of_repository, orchestrate, train_all
 from test_growth import made
 from typer.testing import CliRunner
 
@@ -142,6 +147,7 @@ def test_python_of_the_pages_compiles(place: str, code: str) -> None:
     ast.parse(code, place)  # which takes a `return` without its function
 
 
+OF_SWEEPS = jsonschema.Draft202012Validator(schema_of("sweep"))
 REST = {"name": "page", "workloads": ["digits/mlp"], "recipes": ["sgd"], "batch_sizes": [8]}
 
 
@@ -160,7 +166,7 @@ def test_files_of_the_pages_are_as_a_sweep_or_branch_file_may_be(place: str, tex
     if {"more", "baseline"} & {*document}:
         document = {"batch_sizes": [256, "full"], **document}
     validated(REST | document, place)
-    jsonschema.validate(REST | document, schema_of("sweep"))
+    OF_SWEEPS.validate(REST | document)
 
 
 COMMANDS = [
@@ -176,9 +182,12 @@ IN_TEXT = [
 ]
 
 
+PARSER: Any = typer.main.get_command(app)
+
+
 @pytest.mark.parametrize(("place", "line"), sorted({*COMMANDS, *IN_TEXT}))
 def test_commands_of_the_pages_exist(place: str, line: str) -> None:
-    command: Any = typer.main.get_command(app)
+    command = PARSER
     _, *words = shlex.split(line.partition(" > ")[0], comments=True)
     known = {option for each in command.params for option in each.opts}
     while words and words[0] in known:
@@ -242,9 +251,9 @@ def test_every_code_of_an_error_is_in_the_table() -> None:
 @pytest.mark.parametrize("path", [*SWEEPS.glob("*.yaml"), *FOLDER.glob("*.yaml")], ids=str)
 def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None:
     (name,) = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", path.read_text(), re.M)
-    schema = json.loads((path.parent / name).read_text())
+    schema = jsonschema.Draft202012Validator(json.loads((path.parent / name).read_text()))
     document = read_yaml(path)
-    jsonschema.validate(document, schema)
+    schema.validate(document)
     for mistyped in (
         {**document, "seeed": 0},
         {**document, "faults": {"max_failure": 1}},
@@ -252,7 +261,7 @@ def test_the_schema_takes_what_is_right_and_nothing_mistyped(path: Path) -> None
         {key: value for key, value in document.items() if key != "name"},
     ):
         with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(mistyped, schema)
+            schema.validate(mistyped)
 
 
 def written_on(page: str) -> tuple[dict[str, str], list[str]]:
@@ -389,3 +398,216 @@ def test_from_a_training_to_a_schedule(tmp_path: Path) -> None:
     printed = run_code(code, tmp_path)
     assert "After 160 examples: " in printed
     assert re.search(r"^0:8( \d+:\d+)*$", printed, re.MULTILINE)
+
+
+NOTEBOOK = ROOT / "docs" / "notebook.ipynb"
+FIGURE = "application/vnd.plotly.v1+json"
+
+
+def outputs_of(notebook: Path) -> list[list[dict[str, Any]]]:
+    """What each code cell shows; of figures only what does not depend on how they are drawn."""
+    cells = json.loads(notebook.read_text())["cells"]
+    return [
+        [compared(output) for output in cell["outputs"]]
+        for cell in cells
+        if cell["cell_type"] == "code"
+    ]
+
+
+def compared(output: dict[str, Any]) -> dict[str, Any]:
+    data = output.get("data", {})
+    if FIGURE not in data:
+        return output
+    layout = data[FIGURE]["layout"]
+    axes = [layout[axis]["title"]["text"] for axis in ("xaxis", "yaxis")]
+    points = {line["name"]: count(line["x"]) for line in data[FIGURE]["data"]}
+    return {"axes": axes, "points": points}
+
+
+def count(values: Any) -> int:
+    """plotly writes numbers as a list, or as the bytes of an array."""
+    if isinstance(values, dict):
+        return len(values["bdata"]) * 3 // 4 // np.dtype(values["dtype"]).itemsize
+    return len(values)
+
+
+@pytest.mark.slow
+def test_its_cells_still_come_to_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = tmp_path / "again.ipynb"
+    script = Path(__file__).with_name("notebook.py")
+    monkeypatch.setenv("NOTEBOOK_PICTURES", "0")
+    made = warm.run([str(script), str(NOTEBOOK), str(again)], tmp_path)
+    assert made.returncode == 0, made.stderr
+    stored = outputs_of(NOTEBOOK)
+    for number, (shown, now) in enumerate(zip(stored, outputs_of(again), strict=True), start=1):
+        assert now == shown, f"cell {number}: write the notebook anew (CONTRIBUTING.md)"
+    figures = [output for outputs in stored for output in outputs if "points" in output]
+    assert [figure["axes"] for figure in figures] == 2 * [["Batch size", "Steps to goal"]]
+    assert figures[0]["points"]["sgd"] == 5
+
+
+TEXT = (ROOT / "CONTRIBUTING.md").read_text()
+SECTIONS = dict(re.findall(r"^## (Add .*?)\n(.*?)(?=^## |\Z)", TEXT, re.M | re.S))
+"""Heading -> how to add something."""
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The repository as it stands, without what git ignores."""
+    for path in files_of_repository():
+        to = tmp_path / "copy" / path
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, to, follow_symlinks=False)
+    return tmp_path / "copy"
+
+
+def apply(section: str, folder: Path) -> None:
+    """Writes the files of a section, and makes its changes to others. A block belongs to the
+    file that was named last."""
+    for file, kind, block in re.findall(r"`([\w/]+\.\w+)`|```(\w+)\n(.*?)```", section, re.DOTALL):
+        if file:
+            path = folder / file
+        elif kind == "diff":
+            lines = block.splitlines(keepends=True)
+            before = "".join(line[1:] for line in lines if line[0] in " -")
+            after = "".join(line[1:] for line in lines if line[0] in " +")
+            text = path.read_text()
+            assert text.count(before) == 1, f"{path.name} must have once:\n{before}"
+            path.write_text(text.replace(before, after))
+        elif kind != "sh":
+            assert not path.exists(), f"{path} is there already"
+            path.write_text(block)
+
+
+DO = """
+import os, runpy, shlex, sys
+# Once for all commands:
+import torch, hypothesis.strategies, jsonschema, pytest, orchestrator.planning.studies
+import orchestrator.report, orchestrator.sweeping.local, orchestrator.sweeping.session
+
+for line in sys.argv[1:]:
+    print(line, flush=True)
+    if (child := os.fork()) == 0:
+        sys.argv = shlex.split(line)
+        runpy.run_module({"orchestrate": "orchestrator.cli"}.get(sys.argv[0], sys.argv[0]),
+                         run_name="__main__", alter_sys=True)
+        os._exit(0)
+    if code := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(code)
+"""
+
+
+def run(*command: object, folder: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    result = subprocess.run(
+        [sys.executable, *map(str, command)],
+        cwd=folder,
+        env={**environment, "PYTHONPATH": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, f"{result.stdout}{result.stderr}"
+
+
+@pytest.mark.slow
+def test_what_is_added_works(copy: Path, sweep_file: Callable[..., Path]) -> None:
+    before = {path: path.read_bytes() for path in copy.rglob("*.py")}
+    for section in SECTIONS.values():
+        apply(section, copy)
+    written = [path for path in copy.rglob("*.py") if before.get(path) != path.read_bytes()]
+    assert len(written) == 7
+    for check in (["check"], ["format", "--check"]):
+        run("-m", "ruff", *check, *written, folder=copy)
+    train_all(*made(copy / "runs" / "quickstart", sweep_file()))
+    lines = [
+        line
+        for section in SECTIONS.values()
+        for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+        for line in block.splitlines()
+    ]
+    assert len(lines) == 7
+    run("-c", DO, *lines, folder=copy)
+    report = copy / "runs" / "quickstart" / "report.html"
+    assert "Examples to goal against batch size" in report.read_text()
+
+
+def test_every_target_of_the_makefile_has_a_line_of_help() -> None:
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.M)
+    helped = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.findall(r"^make (\S+)  ", helped.stdout, re.M) == phony.split()
+
+
+# Commands of some pages, given one after another as a reader gives them. They train without Ray, as
+# test_sweep_end_to_end.py has sweeps on it; benchmarks/plan.py has steps timed.
+
+FOLLOWED = ("README", "devices", "report", "workloads")
+"""They have commands or options that no other test gives."""
+
+SHORTER = {
+    "sweep fashion_mnist_small": [
+        "--set", "search.trials=1", "--set", "batch_sizes=[32]", "--set", "budget={steps: 60}",
+        "--set", "goals=['val/error < 0.85']",
+    ],
+    "plan my_sweep.yaml": ["--set", "batch_sizes=[64]", "--set", "recipes=[sgd]"],
+}  # fmt: skip
+"""Added to commands that would train for longer than a test may."""
+
+PLACEHOLDERS = {
+    "RUN": "runs/my_sweep", "A": "runs/my_sweep", "B": "runs/again",
+    "linear_rule@256": "sgd@256",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def assumed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The runs and files that the pages take for granted, all of them small."""
+    folder = tmp_path_factory.mktemp("assumed")
+    small = {**TINY, "name": "my_sweep", "batch_sizes": [16, 64, 256], "recipes": ["sgd", "adam"]}
+    (folder / "my_sweep.yaml").write_text(json.dumps(small))
+    for name in ("my_sweep", "again"):
+        made = orchestrate(
+            "sweep", "my_sweep.yaml", "--no-ray", "--out", f"runs/{name}", cwd=folder
+        )
+        assert made.returncode == 0, made.stderr
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", FOLLOWED)
+def test_commands_of_the_pages_succeed(
+    page: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    folder = tmp_path / "reader"
+    if page == "README":
+        folder.mkdir()
+    else:
+        shutil.copytree(request.getfixturevalue("assumed"), folder)
+    for line in [line for place, line in COMMANDS if Path(place.partition(":")[0]).stem == page]:
+        if page == "README" and "runs/again" in line:  # made between the commands that it gives
+            shutil.copytree(folder / "runs/my_sweep", folder / "runs/again")
+        _, *words = (PLACEHOLDERS.get(word, word) for word in shlex.split(line, comments=True))
+        words += SHORTER.get(" ".join(words[:2]), [])
+        if words[0] == "sweep":
+            words.append("--no-ray")
+        if "--calibrate" in words:
+            words.remove("--calibrate")
+        if words[0] == "data" and shutil.which("apt-get") is None:
+            pytest.skip("fetches a Debian package")
+        done = orchestrate(*words, cwd=folder)
+        assert done.returncode == 0, (line, done.stderr)
+        if "--images" in words:
+            first, *_ = sorted((folder / "figures").iterdir())
+            assert first.name == "001-steps-to-goal-against-batch-size.png"
+
+
+@pytest.mark.slow
+def test_a_run_is_asked_from_python(assumed: Path, tmp_path: Path) -> None:
+    """The README's other example is the workload that the page on the noise scale trains."""
+    shutil.copytree(assumed, tmp_path / "reader")
+    (code,) = (code for place, code in blocks("python") if "README" in place and "sweep(" in code)
+    (tmp_path / "reader/asked.py").write_text(code.replace(".show()", ".to_json()"))  # no browser
+    done = warm.run(["asked.py"], tmp_path / "reader")
+    assert done.returncode == 0, done.stderr

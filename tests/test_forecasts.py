@@ -39,12 +39,6 @@ def course(
     return NoiseCourse(batch_size=batch_size, steps=tuple(steps), points=tuple(points))
 
 
-def test_a_noise_scale_that_stays_is_the_forecast() -> None:
-    same = course([1, 0.5, 0.1], [40, 20, 4], [0, 10, 100])
-    assert foretold([same]).value == pytest.approx(40)
-    assert foretold([same, same, same]).value == pytest.approx(40)
-
-
 def test_steps_weigh_by_their_progress() -> None:
     """The formula is sum(w trS / D) / sum(w |G|^2 / D) with D = |G|^2 + trS / B."""
     squares, variances, steps = [2.0, 1.0, 0.1], [10.0, 20.0, 30.0], [0, 10, 50]

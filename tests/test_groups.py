@@ -12,7 +12,6 @@ import torch
 from conftest import make_trial, refused
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -51,9 +50,16 @@ class Backwards(nn.Module):
         return self.last(hidden) if self.last else functional.linear(hidden, self.embedding.weight)
 
 
+def of_hugging_face(config: str, model: str, **settings: Any) -> nn.Module:
+    import transformers  # takes seconds, which other processes that collect tests need not spend
+
+    return getattr(transformers, model)(getattr(transformers, config)(**settings))
+
+
 GPT2 = {"vocab_size": 10, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2}
 LLAMA = {"vocab_size": 10, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
          "num_attention_heads": 2}  # fmt: skip
+TIED = {**LLAMA, "tie_word_embeddings": True}
 
 DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "ours": (
@@ -61,15 +67,15 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         {"embedding.weight", "positions.weight", "logits.weight"},
     ),
     "gpt2": (
-        lambda: GPT2LMHeadModel(GPT2Config(**GPT2)),  # type: ignore[arg-type]
+        lambda: of_hugging_face("GPT2Config", "GPT2LMHeadModel", **GPT2),
         {"transformer.wte.weight", "transformer.wpe.weight"},
     ),
     "llama": (
-        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),  # type: ignore[arg-type]
+        lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **LLAMA),
         {"model.embed_tokens.weight", "lm_head.weight"},
     ),
     "tied_llama": (
-        lambda: LlamaForCausalLM(LlamaConfig(**LLAMA, tie_word_embeddings=True)),  # type: ignore[arg-type]
+        lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **TIED),
         {"model.embed_tokens.weight"},
     ),
     **{

@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,37 +160,24 @@ def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_pat
             ("warmup_steps 61",),
         ),
         ({}, "budget={steps: 90, inherit: 2}", ("budget.inherit: None", 2.0)),
+        ({"schedule": {"warmup_steps": 60}}, "budget.steps=90", ()),
+        ({"schedule": {"decay": "cosine", "decay_steps": 500}}, "budget.steps=90", ()),
+        ({"schedule": {"warmup_epochs": 1}}, "budget={epochs: 9, at_least_steps: 60}", ()),
+        (
+            {"search": {"algorithm": "tpe", "trials": 3}},
+            "budget={steps: 60, at_least_steps: 9}",
+            (),
+        ),
     ],
 )
-def test_what_follows_the_budget_keeps_it(
+def test_only_budgets_that_trials_do_not_depend_on_may_be_raised(
     sweep_file: SweepFile, tmp_path: Path, there: Any, here: str, shown: tuple[object, ...]
 ) -> None:
-    file = sweep_file(**of_sgd(there))
+    """Where something is shown, it follows the budget, and is refused."""
+    file = sweep_file(**there if "search" in there else {"recipes": [{"name": "sgd", **there}]})
     run, _ = made(tmp_path / "run", file)
-    with refused("incomparable", *shown):
+    with refused("incomparable", *shown) if shown else nullcontext():
         refuse_incomparable(run, plan(load_sweep(file, [here])))
-
-
-@pytest.mark.parametrize(
-    ("there", "here"),
-    [
-        ({"schedule": {"warmup_steps": 60}}, "budget.steps=90"),
-        ({"schedule": {"decay": "cosine", "decay_steps": 500}}, "budget.steps=90"),
-        ({"schedule": {"warmup_epochs": 1}}, "budget={epochs: 9, at_least_steps: 60}"),
-        ({"search": {"algorithm": "tpe", "trials": 3}}, "budget={steps: 60, at_least_steps: 9}"),
-    ],
-)
-def test_budgets_that_trials_do_not_depend_on_may_be_raised(
-    sweep_file: SweepFile, tmp_path: Path, there: dict[str, Any], here: str
-) -> None:
-    file = sweep_file(**of_sgd(there))
-    run, _ = made(tmp_path / "run", file)
-    refuse_incomparable(run, plan(load_sweep(file, [here])))
-
-
-def of_sgd(there: dict[str, Any]) -> dict[str, Any]:
-    """A sweep with that search, or that schedule of its recipe."""
-    return there if "schedule" not in there else {"recipes": [{"name": "sgd", **there}]}
 
 
 class Killed(BaseException):

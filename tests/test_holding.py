@@ -121,7 +121,7 @@ def test_repeats_that_lose_the_goal_are_counted_and_so_is_when_it_held(
 
 
 SWEEP: dict[str, Any] = {
-    "name": "holds", "workloads": ["digits/mlp"], "batch_sizes": [4, 64],
+    "name": "holds", "workloads": ["digits/mlp"], "batch_sizes": [16, 64],
     "goals": ["val/error < 0.1", "val/error < 0.1 for 3 measurements"],
     "recipes": ["sgd"], "search": {"trials": 12}, "repeats": 4, "repeat_best": 2,
     "budget": {"examples": 12000},

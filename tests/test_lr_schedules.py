@@ -62,12 +62,9 @@ def test_restarts_repeat_the_cosine() -> None:
     assert found[40] == 0
 
 
-def test_cycles_are_triangles_that_peak_half_way() -> None:
+def test_cycles_are_triangles_that_peak_half_way_and_steps_drop_at_equal_distances() -> None:
     found = factors(decay="cyclical", cycles=2, end_factor=0.5)
     assert [found[t] for t in (0, 5, 10, 15, 20, 30, 40)] == [0.5, 0.75, 1, 0.75, 0.5, 1, 0.5]
-
-
-def test_steps_drop_at_equal_distances() -> None:
     found = factors(decay="step", drops=3, drop_factor=0.5)
     assert [found[t] for t in (0, 9, 10, 20, 30, 44)] == [1, 1, 0.5, 0.25, 0.125, 0.125]
 

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from conftest import ROOT, called
 from test_frontier import write_run
 
@@ -12,7 +13,7 @@ from orchestrator.analysis import errors_in_words, in_words, methods_of, scaling
 from orchestrator.analysis.words import headline
 from orchestrator.cli.answers import in_format
 from orchestrator.records import Range, SearchPlan
-from orchestrator.results import RunFiles, frontier_of
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
 PAGES = ("README.md", "docs/index.md", "docs/first-sweep.md", "docs/report.md")
@@ -20,9 +21,14 @@ PAGES = ("README.md", "docs/index.md", "docs/first-sweep.md", "docs/report.md")
 RUN = ROOT / "atlas/runs/rules_digits.zip"
 
 
-def test_methods_say_what_was_searched_and_repeated() -> None:
+@pytest.fixture(scope="module")
+def rows() -> list[FrontierRow]:
+    return frontier_of(RunFiles.open(RUN))
+
+
+def test_methods_say_what_was_searched_and_repeated(rows: list[FrontierRow]) -> None:
     run = RunFiles.open(RUN)
-    said = methods_of(run, frontier_of(run))
+    said = methods_of(run, rows)
     (study, *_) = (study for study in run.studies() if study.trials > 1)
     (entry,) = (entry for entry in study.space.values() if isinstance(entry, Range))
     sweep = run.sweep()
@@ -47,10 +53,10 @@ def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
     assert "the same at all batch sizes" not in said
 
 
-def test_methods_say_how_far_a_rule_takes_a_metaparameter() -> None:
+def test_methods_say_how_far_a_rule_takes_a_metaparameter(rows: list[FrontierRow]) -> None:
     run = RunFiles.open(RUN)
     rates = [s.space["learning_rate"] for s in run.studies() if s.recipe == "linear"]
-    said = methods_of(run, frontier_of(run))
+    said = methods_of(run, rows)
     ends = f"{min(rates):.4g} at batch size 4 to {max(rates):.4g} at 1,400"
     assert f"linear (momentum): learning_rate {ends}, momentum 0.9;" in said
 
@@ -80,37 +86,30 @@ def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
     assert "Intervals" not in said
 
 
-def test_methods_of_an_import_say_nothing_of_how_points_were_chosen(tmp_path: Path) -> None:
-    rows = frontier_of(RunFiles.open(RUN))
+def test_methods_of_an_import_say_nothing_of_how_points_were_chosen(
+    rows: list[FrontierRow], tmp_path: Path
+) -> None:
     elsewhere = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
+    assert "imported" in methods_of(elsewhere, frontier_of(elsewhere))
     elsewhere.create(elsewhere.sweep(), [replace(s, repeats=2) for s in elsewhere.studies()], {})
     said = methods_of(elsewhere, rows)
     assert "Steps are medians over trainings that differ in their seeds." in said
     assert "trained 2 times again" not in said
 
 
-def test_methods_say_which_curves_are_of_minima() -> None:
-    run = RunFiles.open(RUN)
-    rows = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in frontier_of(run)]
-    said = methods_of(run, rows)
+def test_methods_say_which_curves_are_of_minima(rows: list[FrontierRow]) -> None:
+    some = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in rows]
+    said = methods_of(RunFiles.open(RUN), some)
     assert "all trainings count. Some curves show medians" in said
     assert "curves of digits/mlp, sqrt, val/error < 0.04 show minima" in said
 
 
-def test_methods_of_a_run_that_says_little(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
-    said = methods_of(run, frontier_of(run))
-    assert "imported" in said
-    assert "1 trials and 0 repeats" in said
-
-
-def test_tables_hold_the_numbers_of_the_answers() -> None:
-    printed = called("report", RUN, "--table", "csv")
-    rows = [*csv.DictReader(printed.splitlines())]
-    found = scalings(frontier_of(RunFiles.open(RUN)))
-    assert [row["Recipe"] for row in rows] == [one.recipe for one in found]
+def test_tables_hold_the_numbers_of_the_answers(rows: list[FrontierRow]) -> None:
+    printed = [*csv.DictReader(called("report", RUN, "--table", "csv").splitlines())]
+    found = scalings(rows)
+    assert [row["Recipe"] for row in printed] == [one.recipe for one in found]
     known = [one.critical_batch_size for one in found]
-    shown = [row["B_crit"].partition(" ")[0] for row in rows]
+    shown = [row["B_crit"].partition(" ")[0] for row in printed]
     assert shown == ["" if one is None else f"{one.value:,.0f}" for one in known]
 
 

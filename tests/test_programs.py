@@ -234,11 +234,14 @@ def test_a_metric_may_be_called_step_or_time(folder: Path, monkeypatch: pytest.M
     assert heard(studies_of({"metrics": None})[0], told) == [(5, expected)]
 
 
+OURS = ("step", "trial", "repeat", "seconds", "examples")
+
+
 def test_no_name_of_a_metric_damages_the_run(folder: Path) -> None:
     """Neither a column that is there anyway nor what no file can hold."""
     metrics = {"from": "jsonl", "file": "{folder}/log", "step": "global_step"}
     (study, *_) = studies_of({"program": f"{COMMAND} {{folder}}", "metrics": metrics})
-    hearing, names = Hearing(study), ["step", "trial", "repeat", "seconds", "a\ud800", "a\0"]
+    hearing, names = Hearing(study), [*OURS, "a\ud800", "a\0"]
     line = json.dumps({"global_step": 5, "loss": 0.1, **dict.fromkeys(names, 7)}).encode()
     measurements = tuple(hearing.line(line))
     trial = Trial(study=study, index=0, seed=7, params={"learning_rate": 0.1})
@@ -246,9 +249,12 @@ def test_no_name_of_a_metric_damages_the_run(folder: Path) -> None:
     run = RunFiles(folder / "run")
     run.create({}, [study], {})
     run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measurements))
-    (finished,) = run.finished(study)
-    assert finished.measurements == measurements
-    assert len(measurements[0].metrics) == 7
+    for _ in range(2):
+        (finished,) = run.finished(study)
+        assert finished.measurements == measurements
+        run.put_together(study.key, finished=True)
+    assert {f"program/{name}" for name in OURS} < {*measurements[0].metrics}
+    assert len(measurements[0].metrics) == 8
 
 
 def test_declared_spacing(folder: Path) -> None:

@@ -406,11 +406,10 @@ def launches_by_the_rule(world: World, study: Study) -> int:
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("shortest", [1, 100])
 @settings(max_examples=400)
-@given(worlds(), habits, st.sampled_from([0.05, 0.5]))
+@given(worlds(), habits, st.sampled_from([1, 100]), st.sampled_from([0.05, 0.5]))
 def test_ending_trials_early_changes_neither_frontier_nor_points(
-    shortest: int, world: World, habits: Habits, near: float
+    world: World, habits: Habits, shortest: int, near: float
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rounds, "SHORTEST_LIMIT", shortest)

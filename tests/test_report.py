@@ -154,7 +154,7 @@ def words_of(panel: Panel) -> str:
     return " ".join(re.sub("<.*?>", " ", html).split())
 
 
-def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
+def test_the_figure_shows_every_point_and_a_perfect_line_of_each_curve() -> None:
     figure = steps_to_goal([UNREACHED, *reversed(ROWS)]).as_plotly()
     _, perfect, line, missing = figure.data
     assert list(line.x) == [*(row.batch_size for row in ROWS), UNREACHED.batch_size]
@@ -163,6 +163,10 @@ def test_the_figure_shows_every_point_and_the_perfect_line() -> None:
     assert list(missing.x) == [UNREACHED.batch_size]
     assert 1024 < missing.y[0] <= 10 ** figure.layout.yaxis.range[1]
     assert "the goal was not reached<br>trials: 20 reached" in missing.hovertext[0]
+    other = [replace(row, recipe="other", steps=3 * (row.steps or 0)) for row in ROWS]
+    drawn = steps_to_goal([*ROWS, *other]).as_plotly().data
+    lines = [one for one in drawn if one.name == "perfect scaling"]
+    assert [one.x[0] and one.x[0] * one.y[0] for one in lines] == [None, 1024, 3072]
 
 
 def test_where_no_goal_was_reached_all_crosses_are_within_the_axes() -> None:
@@ -198,13 +202,6 @@ def test_panels_lie_as_those_of_plotly(count: int, columns: int) -> None:
                 assert ours[axis][part] == theirs[axis][part]
     for mine, other in zip(ours.annotations, theirs.annotations, strict=True):
         assert (mine.text, mine.x, mine.y) == (other.text, *map(pytest.approx, (other.x, other.y)))
-
-
-def test_each_curve_has_its_perfect_line() -> None:
-    other = [replace(row, recipe="other", steps=3 * (row.steps or 0)) for row in ROWS]
-    drawn = steps_to_goal([*ROWS, *other]).as_plotly().data
-    lines = [one for one in drawn if one.name == "perfect scaling"]
-    assert [one.x[0] and one.x[0] * one.y[0] for one in lines] == [None, 1024, 3072]
 
 
 def test_the_page_holds_the_answer_and_asks_the_network_for_nothing(tmp_path: Path) -> None:

@@ -107,14 +107,6 @@ def by_index(**fates: Fate) -> Callable[[Trial], Fate]:
     return lambda trial: fates.get(f"t{trial.index}", ("exhausted", 100))
 
 
-def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
-    director = begin(make_study())
-    fate = by_index(
-        t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
-    )
-    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
-
-
 def test_a_recipe_without_a_search_is_trained_with_other_seeds_and_no_more() -> None:
     director = begin(make_study(space={"learning_rate": 0.1}, trials=1, repeats=2))
     assert [*map(indices, play(director, lambda trial: ("diverged", 1)))] == [[0], [0, 0]]

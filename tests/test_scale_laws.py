@@ -56,7 +56,7 @@ def points(values: Any) -> Points:
 
 def test_intervals_hold_the_minimum_of_uneven_valleys() -> None:
     chance, held = np.random.default_rng(0), []
-    for _ in range(8):
+    for _ in range(4):
         bests = 2 ** chance.uniform(2, 7, size=5)
         noise = 0.004 * chance.standard_normal((5, len(SIZES)))
         found = minima([points(valley(SIZES, b) + n) for b, n in zip(bests, noise, strict=True)])

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from conftest import ROOT, refused
 from test_report import GOAL, ROW, UNREACHED
 
+import orchestrator
 from orchestrator.analysis import Estimate, Scaling, fifth_in_words, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
@@ -69,14 +72,14 @@ def test_a_planted_hyperbola_is_recovered() -> None:
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.5, 2.0, 4.0, math.inf])
 @pytest.mark.parametrize("place", [0.3, 0.9])
 def test_intervals_hold_the_truth_of_any_bend(exponent: float, place: float) -> None:
-    """The more so as no single one of 60 studies says which exponent it is."""
+    """The more so as no single one of 30 studies says which exponent it is."""
     chance, sizes = np.random.default_rng(0), [8 * 2**k for k in range(8)]
     curve = bend(8 * 128**place, exponent)
     fine = np.geomspace(sizes[0], sizes[-1], 5001)
     examples = fine * [curve(size) for size in fine]
     true = fine[np.flatnonzero(examples <= 1.2 * examples.min())[-1]]
     held = []
-    for _ in range(60):
+    for _ in range(30):
         off = 2 ** (0.1 * chance.standard_normal(len(sizes)))
         exact = zip(planted(curve, sizes), off, strict=True)
         points = [(size, steps * by) for (size, steps), by in exact]
@@ -126,21 +129,15 @@ def test_no_sentence_is_contradicted_by_the_points(seed: int) -> None:
     assert max(beyond, default=0) < 1.35 * min(steps.values())
 
 
-def test_perfect_scaling_to_the_end_is_said() -> None:
-    found = answer([(size, 2**20 / size) for size in SIZES])
-    assert found.critical_by_examples.value == SIZES[-1]
-    assert f"no batch size up to {SIZES[-1]:,} takes a fifth more" in sentence(found)
-    assert "steps still fall at 4,096, the largest tested" in sentence(found)
-    critical = found.critical_batch_size
-    assert critical is None or critical.high == math.inf
-
-
-@pytest.mark.parametrize("largest", [100, 1500, 60_000])
+@pytest.mark.parametrize("largest", [100, 1500, 4096, 60_000])
 def test_the_end_of_the_range_is_met_whatever_its_logarithm_rounds_to(largest: int) -> None:
     found = answer([(size, 2**20 / size) for size in (1, 4, 16, 64, largest)])
     assert found.critical_by_examples.value == largest
     assert f"no batch size up to {largest:,} takes a fifth more" in headline(found)
+    assert f"steps still fall at {largest:,}, the largest tested" in sentence(found)
     assert found.verdict == SCALES
+    critical = found.critical_batch_size
+    assert critical is None or critical.high == math.inf
 
 
 def test_what_the_largest_batch_size_cuts_off_is_no_end_of_an_interval() -> None:
@@ -272,3 +269,60 @@ def test_which_of_two_recipes_scales_further_is_said_with_its_interval() -> None
     assert steps.low < 1 < steps.high
     same, _ = compared_with(far, replace(far, recipe="other"))
     assert same.low < 1 < same.high
+
+
+TESTED = np.array([8, 16, 32, 64, 128, 256, 512, 1024])
+SEEDS = [
+    (300 * (1 + 100 / size) * 2 ** np.random.default_rng(size).normal(0, 0.1, 5)).round()
+    for size in TESTED
+]
+
+
+def test_a_planted_critical_batch_size_is_found_whatever_holds_the_numbers() -> None:
+    steps = 300 * (1 + 100 / TESTED)
+    for given in (steps, steps.tolist(), pd.Series(steps, index=range(5, 13))):
+        found = orchestrator.scaling(TESTED, given, resolution=5).critical_batch_size
+        assert found is not None
+        assert found.value == pytest.approx(100, rel=0.02)
+
+
+def test_seeds_are_a_list_for_each_batch_size_or_rows_of_a_table() -> None:
+    nested = orchestrator.scaling(TESTED.tolist(), SEEDS, resolution=[5] * 8)
+    assert nested.of_medians
+    assert nested.contributions is not None
+    assert nested.contributions.seeds is not None
+    low, high = nested.critical_batch_size.ends  # type: ignore[union-attr]
+    assert low < 100 < high
+    table = pd.DataFrame({"batch": np.repeat(TESTED, 5), "steps": np.concatenate(SEEDS)})
+    shuffled = table.sample(frac=1, random_state=0)
+    rows = orchestrator.scaling(shuffled["batch"], shuffled["steps"], resolution=5)
+    assert rows.to_json() == nested.to_json()
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), float("inf")])
+def test_what_never_reached_the_goal_is_no_point(missing: Any) -> None:
+    steps = [*SEEDS[:-1], [missing, missing, missing, 400, 410]]
+    assert orchestrator.scaling(TESTED, steps).largest == 512
+    assert "never reached" in orchestrator.scaling([8, 16], [missing, missing]).verdict
+
+
+@pytest.mark.parametrize(
+    ("sizes", "steps", "resolution"),
+    [
+        ([], [], 0), ([8], [1, 2], 0), (8, [1], 0), ([8], 1, 0), ("8", [1], 0), ([8], "1", 0),
+        ([8.5], [1], 0), ([0], [1], 0), ([float("nan")], [1], 0), (["a"], [1], 0),
+        ([8], [[]], 0), ([8], [0], 0), ([8], [-1], 0), ([8], ["x"], 0), ([8], [[1, "x"]], 0),
+        ([8], [1], -1), ([8], [1], float("inf")), ([8], [1], [1, 2]), ([8], [1], "x"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_none_are_refused(sizes: Any, steps: Any, resolution: Any) -> None:
+    with refused("wrong-value"):
+        orchestrator.scaling(sizes, steps, resolution=resolution)
+
+
+def test_the_example_of_the_page_runs() -> None:
+    page = Path(ROOT / "docs" / "api.md").read_text()
+    names: dict[str, Any] = {}
+    exec(page.split("```python\n")[1].split("```")[0], names)
+    assert names["answer"].to_json() == names["same"].to_json()
+    assert names["answer"].critical_by_examples.low > 8

@@ -12,9 +12,7 @@ import pytest
 from conftest import ended, make_trial, wait_for
 
 from orchestrator.files.places import Place
-from orchestrator.programs.hearing import Hearing
 from orchestrator.records import FinishedTrial
-from orchestrator.records.studies import Program
 from orchestrator.results import RunFiles, merger, study_files
 from orchestrator.results.merger import Merger
 
@@ -66,28 +64,6 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
     assert run.measurements(KEY)["trial"].to_pylist() == [0] * 4 + [1, 2, 3, 4]
     assert run.loose(KEY) == 2
-
-
-def test_metrics_of_programs_are_read_back(tmp_path: Path) -> None:
-    """Their names have no slash."""
-    trial = finished(0, 3.0, 1.0)
-    of_program = tuple(replace(m, metrics={"loss": float(m.step)}) for m in trial.measurements)
-    run = RunFiles(tmp_path)
-    run.write(replace(trial, measurements=of_program))
-    assert next(iter(run.finished(STUDY))).measurements == of_program
-    run.put_together(STUDY.key, finished=True)
-    assert next(iter(run.finished(STUDY))).measurements == of_program
-
-
-def test_a_program_may_report_what_measurements_have_columns_for() -> None:
-    hearing = Hearing(replace(STUDY, program=Program(command=("train",)), goals=()))
-    told = {"step": 1, "loss": 2.0, "trial": 7, "repeat": 1, "seconds": 5.0, "examples": 64}
-    assert hearing.report(told) == []
-    (found,) = hearing.rest()
-    assert found.metrics == {
-        "loss": 2.0, "program/trial": 7.0, "program/repeat": 1.0, "program/seconds": 5.0,
-        "program/examples": 64.0,
-    }  # fmt: skip
 
 
 def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:

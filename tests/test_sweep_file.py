@@ -3,15 +3,24 @@ accepted."""
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import jsonschema
 import pytest
-from conftest import called, refused
+from conftest import TINY, called, make_trial, refused
+from test_growth import made
 
+from orchestrator.planning import studies
+from orchestrator.planning.growth import refuse_incomparable
+from orchestrator.planning.parts import Part
+from orchestrator.planning.schema import schema_of
 from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep_file import SWEEPS, find_sweep_file, load_sweep
+from orchestrator.planning.sweep import Recipe, Sweep
+from orchestrator.planning.sweep_file import SWEEPS, find_sweep_file, load_sweep, validated
+from orchestrator.records import Role, SearchPlan, Study, differences, settings_of, shown_pair
 
 SweepFile = Callable[..., Path]
 
@@ -256,3 +265,167 @@ def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
 ) -> None:
     sweep = load_sweep(sweep_file(repeats={"count": 4}, repeat_best=3))
     assert (sweep.repeats, sweep.repeat_best) == (4, 3)
+
+
+EXAMPLES: dict[str, Any] = {
+    "workloads": ["digits/cnn"],
+    "recipes.space": {"learning_rate": 0.1},
+    "report.baseline": "sgd@64",
+    "evaluate.min_examples": 500,
+    "evaluate.spacing": 0.5,
+    "evaluate.noise_scale": True,
+    "search.grid": {"learning_rate": 2},
+    "search.points": [{"learning_rate": 0.3}],
+}
+"""Values of keys whose examples do not fit the tiny sweep, or say the same as their default."""
+
+BESIDES: dict[str, dict[str, Any]] = {
+    "search.grid": {"algorithm": "grid"},
+    "search.points": {"algorithm": "points", "points": [{"learning_rate": 0.1}]},
+}
+"""Key -> the search of a sweep in which it has a meaning."""
+
+
+def keys_of(kind: type[Part], place: str = "", whole: Role | None = None) -> Iterator[Any]:
+    """The keys of sweep files: where they lie, their role, and a value."""
+    for name, (key, own) in settings_of(kind).items():
+        field, role = kind.model_fields[name], own or whole
+        inner = [each for each in (field.annotation, *get_args(field.annotation)) if is_part(each)]
+        if name in ("branch", "programs", "scales"):  # a program is an entry of `workloads`
+            continue
+        if inner and kind is not Recipe and name not in ("batch_sizes", "more"):
+            yield from keys_of(inner[0], f"{place}{key}.", role)
+        else:
+            yield f"{place}{key}", role, EXAMPLES.get(place + key, (field.examples or [None])[0])
+
+
+def is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Part)
+
+
+@pytest.mark.parametrize(("key", "role", "value"), [*keys_of(Sweep)])
+def test_a_key_acts_through_the_studies_alone_or_not_on_them(
+    key: str, role: Role, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
+    document = deepcopy(TINY) | {"recipes": [{"name": "sgd", "optimizer": "sgd"}]}
+    document["search"] = BESIDES.get(key, {"trials": 3})
+    before = validated(document, "before")
+    *path, last = key.split(".")
+    part: Any = document
+    for name in path:
+        part = part.setdefault(name, {})
+        part = part[0] if isinstance(part, list) else part
+    part[last] = value
+    after = validated(document, "after")
+    assert before != after
+    acts = studies.plan(before).studies != studies.plan(after).studies
+    assert acts == (role is Role.STUDIES)
+
+
+def test_every_setting_has_a_role() -> None:
+    """Or lies in a part whose settings have roles."""
+    (branches, _) = get_args(Sweep.model_fields["branch"].annotation)
+    for kind in (Study, SearchPlan, Sweep, Recipe, branches):
+        without = {name for name, (_, role) in settings_of(kind).items() if role is None}
+        assert without == {Study: {"search"}, Sweep: {"branch"}}.get(kind, set())
+
+
+def test_a_checkpoint_of_an_earlier_version_is_one_of_the_same_trial() -> None:
+    assert make_trial().identity == "ea589d3a4220edbb470a02e96343f33f"
+
+
+def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[..., Any]) -> None:
+    changes = ["search.algorithm=sobol", "stop.at_goal=false", "goals=[val/error < 0.4]"]
+    one, other = (
+        studies.plan(load_sweep(sweep_file(), given)).studies[0] for given in ([], changes)
+    )
+    assert [(key, role, *shown_pair(*both)) for key, role, *both in differences(one, other)] == [
+        ("goals", Role.END, "val/error < 0.5", "val/error < 0.4"),
+        ("search.algorithm", Role.SEARCH, "halton", "sobol"),
+        ("stop.at_goal", Role.COURSE, True, False),
+        ("stop.dominated", Role.SEARCH, True, False),
+    ]
+    assert [*differences(one, one)] == []
+
+
+QUADRATIC = "noisy_quadratic?replicas=2&d={d}"
+PROGRAM = {
+    "name": "gpt",
+    "program": "python train.py --width {width} --rows {examples} -b {batch_size} --lr {rate}",
+    "goal": "loss < 3",
+}
+
+
+def swept(scale: Any, **changes: Any) -> Sweep:
+    rest = {name: value for name, value in TINY.items() if name not in ("workloads", "goals")}
+    return validated({**rest, "scale": scale, **changes}, "f")
+
+
+def test_each_combination_is_a_workload_with_its_place() -> None:
+    scale = {"workload": "digits/mlp?classes={classes}", "classes": [3, 10], "examples": [100, 200]}
+    sweep = swept(scale, workloads=["digits/cnn"])
+    names = [f"digits/mlp?classes={c}&train_examples={n}" for c in (3, 10) for n in (100, 200)]
+    assert sweep.workloads == ["digits/cnn", *names]
+    assert sweep.scales[names[1]] == {"classes": 3, "data": 200}
+    smaller = sweep.model_copy(update={"batch_sizes": [64, 100]})
+    assert {s.workload: s.train_size for s in plan(smaller).studies}[names[1]] == 200
+    assert validated(sweep.resolved(), "what a run keeps") == sweep
+
+
+def test_a_program_gets_the_numbers_of_its_size_and_keeps_placeholders_of_trials() -> None:
+    scale = {"workload": PROGRAM, "width": [64, 0.5], "examples": [1000]}
+    space = {"rate": {"low": 0.1, "high": 1}}
+    sweep = swept(scale, recipes=[{"name": "r", "space": space}], budget={"epochs": 1})
+    name = "gpt?width=0.5&examples=1000"
+    assert sweep.scales[name] == {"width": 0.5, "data": 1000}
+    entry = sweep.programs[name]
+    command = "python train.py --width 0.5 --rows 1000 -b {batch_size} --lr {rate}"
+    assert (entry.program, entry.examples, entry.goal) == (command, 1000, "loss < 3.0")
+
+
+def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.yaml"
+    rest = {"name": "x", "recipes": ["sgd"], "batch_sizes": [4], "budget": {"steps": 10}}
+    file.write_text(str({**rest, "scale": {"workload": QUADRATIC, "d": [10, 20]}}))
+    run, _ = made(tmp_path / "run", file)
+    assert run.sweep()["scales"]["noisy_quadratic?replicas=2&d=20"] == {"d": 20}
+    larger = plan(load_sweep(file, ["scale.d=[10, 20, 40]"]))
+    refuse_incomparable(run, larger)
+    assert [sizes["d"] for sizes in larger.sweep.scales.values()] == [10, 20, 40]
+    with refused("incomparable", 10):
+        refuse_incomparable(run, plan(load_sweep(file, ["scale.d=[20]"])))
+
+
+@pytest.mark.parametrize(
+    ("code", "scale", "said"),
+    [
+        ("missing-key", {"d": [1]}, "scale.workload"),
+        ("no-effect", {"workload": QUADRATIC, "d": [1], "width": [2]}, "width"),
+        ("no-effect", {"workload": {**PROGRAM, "program": "a"}, "examples": [2]}, "examples"),
+        ("no-effect", {"workload": {"function": "a.py:f"}, "width": [2]}, "width"),
+        ("wrong-value", {"workload": QUADRATIC, "d": [1, -2]}, "scale.d.1"),
+        ("wrong-value", {"workload": QUADRATIC, "d": []}, "scale.d"),
+        ("wrong-value", {"workload": QUADRATIC}, "d"),
+        ("given-twice", {"workload": QUADRATIC, "d": [1, 1.0]}, "d"),
+        ("wrong-value", {"workload": "digits/mlp", "examples": [2.5]}, "scale.examples.0"),
+        ("wrong-value", 5, 5),
+        ("given-twice", {"workload": "a.py:A?x={seed}", "seed": [1]}, "seed"),
+        ("given-twice", {"workload": {**PROGRAM, "examples": 3}, "width": [1], "examples": [2]},
+         "examples"),
+        ("too-many", {"workload": "a.py:A?x={x}&y={y}", "x": [*range(1, 16)],
+                      "y": [*range(1, 16)]}, 225),
+    ],
+)  # fmt: skip
+def test_sizes_that_say_nothing_are_refused(code: str, scale: Any, said: object) -> None:
+    with refused(code, said):
+        plan(swept(scale))
+
+
+def test_the_schema_takes_a_scale_in_place_of_workloads_and_not_neither() -> None:
+    rest = {"name": "x", "recipes": ["sgd"], "batch_sizes": [4]}
+    check = jsonschema.Draft202012Validator(schema_of("sweep"))
+    for workload in (QUADRATIC, PROGRAM):
+        assert check.is_valid({**rest, "scale": {"workload": workload, "d": [10, 0.5]}})
+    assert not check.is_valid({**rest, "scale": {"workload": QUADRATIC, "d": [-1]}})
+    assert not check.is_valid(rest)

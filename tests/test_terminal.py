@@ -221,18 +221,6 @@ def test_recipes_and_batch_sizes_take_different_times_and_repeats_are_still_to_c
     assert progress.seconds_left() == pytest.approx(left, rel=0.3)
 
 
-def test_batch_sizes_between_those_that_are_done_take_as_long() -> None:
-    study = replace(make_trial().study, trials=10)
-    small, middle, large = (replace(study, batch_size=size) for size in (1, 32, 1024))
-    progress = Progress([small, middle, large])
-    for one, steps in ((small, 1000), (large, 10)):
-        for index in range(10):
-            trial = Trial(study=one, index=index, seed=0, params={})
-            train(progress, trial, steps, pace=steps)
-        progress.follow(one.key, Course(planned=10, settled=10))
-    assert progress.seconds_left() == pytest.approx(10, rel=0.3)
-
-
 def test_what_is_left_is_counted_down_while_long_trials_train(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

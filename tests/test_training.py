@@ -6,13 +6,16 @@ import models
 import pytest
 import torch
 from conftest import make_trial, refused, run_trial
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
 
 from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.records.standing import Standing
-from orchestrator.training import check_metaparameters, rehearse
-from orchestrator.training.batches import BatchOrder
+from orchestrator.training import check_metaparameters, ranks, rehearse
+from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.stackable import why_not
 from orchestrator.workloads import load_workload, prepare
@@ -175,7 +178,7 @@ def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
 
 def test_unknown_and_missing_metaparameters_are_refused() -> None:
     workload = load_workload("digits/mlp")
-    for optimizer, given, code, *values in [
+    for optimizer, names, code, *values in [
         ("momentum", [], "missing-value", "'momentum'", "for momentum"),
         ("sgd", ["learning_rat"], "unknown-name", "'learning_rat'", "'learning_rate'"),
         ("sgd", ["smoothing_over"], "no-effect", "'smoothing_over'", "'label_smoothing'"),
@@ -183,7 +186,7 @@ def test_unknown_and_missing_metaparameters_are_refused() -> None:
         ("lars", ["layerwise_ratio"], "unknown-name", "'lars'", "'layerwise_ratio'"),
     ]:
         with refused(code, *values):
-            check_metaparameters(optimizer, ["learning_rate", *given], workload)
+            check_metaparameters(optimizer, ["learning_rate", *names], workload)
 
 
 def test_every_optimizer_has_a_search_space() -> None:
@@ -205,3 +208,62 @@ def test_the_layout_of_a_model_changes_no_more_than_rounding() -> None:
         assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
     workload, splits = prepare(trials[1].study.workload, None, torch.device("cpu"))
     assert why_not(trials[1], workload, splits, torch.device("cpu")) is None
+
+
+def test_objects_of_ranks_with_gpus_stay_out_of_their_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No machine of this kind runs these tests, so one is pretended."""
+    joined = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(ranks, "_compute_alike", lambda: None)
+    monkeypatch.setattr(ranks, "_interface_to", lambda host: None)
+    monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: None)
+    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: joined.append(backend))
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    gpu = torch.device("cuda")
+    with ranks.open_ranks(rank=0, count=2, host="127.0.0.1", port=0, device=gpu):
+        (backend,) = joined
+    by_device = dist.BackendConfig(dist.Backend(backend)).get_device_backend_map()
+    assert by_device == {"cpu": "gloo", "cuda": "nccl"}
+
+
+def batch(order: BatchOrder, k: int, start: int = 0, stop: int | None = None) -> torch.Tensor:
+    ((index,),) = order.walk(range(k, k + 1), start, stop)
+    return index
+
+
+@given(st.integers(1, 40), st.data())
+def test_batches_walk_through_whole_epochs(size: int, data: st.DataObject) -> None:
+    batch_size = data.draw(st.integers(1, size))
+    order = BatchOrder(size=size, stage=Stage(batch_size=batch_size), seed=3)
+    # As many batches as examples are a whole number of epochs: each example as often as any other.
+    seen = torch.cat([index for (index,) in order.walk(range(size))])
+    for epoch in seen.split(size):
+        assert sorted(epoch.tolist()) == list(range(size))
+
+
+@given(st.integers(1, 60), st.integers(0, 100), st.integers(1, 9), st.booleans())
+def test_slices_add_up_to_the_batch(batch_size: int, k: int, ranks: int, endless: bool) -> None:
+    order = BatchOrder(size=None if endless else 60, stage=Stage(batch_size=batch_size), seed=0)
+    slices = in_slices(batch_size, ranks)
+    together = torch.cat([batch(order, k, *piece) for piece in slices])
+    assert together.tolist() == batch(order, k).tolist()
+
+
+@given(st.integers(0, 50), st.integers(1, 60) | st.none())
+def test_micro_batches_add_up_to_the_slice(size: int, micro_batch: int | None) -> None:
+    pieces = micro_batches(size, micro_batch)
+    assert [i for start, stop in pieces for i in range(start, stop)] == list(range(size))
+    assert all(stop - start <= (micro_batch or size) for start, stop in pieces)
+    assert pieces, "every rank takes part in every step"
+
+
+def test_order_is_a_function_of_seed_and_batch_alone() -> None:
+    visited = BatchOrder(size=10, stage=Stage(batch_size=4), seed=7)
+    long_walk = [index for (index,) in visited.walk(range(200))]
+    for k in (190, 5, 64):
+        fresh = BatchOrder(size=10, stage=Stage(batch_size=4), seed=7)
+        assert batch(fresh, k).tolist() == batch(visited, k).tolist() == long_walk[k].tolist()
+    other = BatchOrder(size=10, stage=Stage(batch_size=4), seed=8)
+    assert batch(other, 5).tolist() != long_walk[5].tolist()
