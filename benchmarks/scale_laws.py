@@ -86,7 +86,7 @@ CRITICAL = {"B_crit, 0.5 and 0": (0.5, 0.0, 0.12), "B_crit, 0.3 and 0.3": (0.3, 
 """Exponents of data and model, and the scatter of seeds."""
 MOST_SILENT = 0.1
 CURVES = 64
-"""Runs of each law of B_crit, at least: they are quick, and with 24 the bound was missed by chance."""
+"""Runs of each law of B_crit, at least: they are quick, and 24 may miss a bound by chance."""
 
 
 def main() -> int:
