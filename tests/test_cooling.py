@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import make_trial, refused, run_trial, train_all
+from hypothesis import given
+from hypothesis import strategies as st
 from quadratic import Moments
 from stacking import train_stacked, variants
 
@@ -19,7 +21,7 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
-from orchestrator.records.cooling import CooledStanding, is_cooled
+from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
 from orchestrator.records.stages import Cooldown
 from orchestrator.results import RunFiles
 from orchestrator.results.counting import Within
@@ -338,3 +340,19 @@ def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) 
         asked = Within.parse(f"examples={amount}")
         (law,) = best_batch_sizes(run, "val/loss", within=[asked])
         assert (len(law.left_out) == 0) == fair, law
+
+
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=100, max_size=100))
+def test_what_is_known_of_a_goal_does_not_change(values: list[float]) -> None:
+    """Also if a cooldown by which the bracket of the easier goal is halved passes the other one."""
+    trial = cooled_trial(budget_steps=200)
+    standing, known = Cooling(trial.study, trial.params), dict[Goal, tuple[int, int | None]]()
+    while (start := standing.start) is not None:
+        end = standing.end(start)
+        metrics = {"val/error": values[start % 100]}
+        standing.add(Measurement(step=end, seconds=0.0, metrics=metrics))
+        for goal in trial.study.goals:
+            earliest, met = known.get(goal, (0, None))
+            assert standing.earliest(goal) >= earliest
+            assert met is None or standing.met(goal) == met
+            known[goal] = standing.earliest(goal), standing.met(goal)

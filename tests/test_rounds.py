@@ -502,3 +502,11 @@ def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
     (whole, none), (raced, some) = run(False), run(True)
     assert raced == whole
     assert (none, some > 5, len(whole) >= 25) == (0, True, True)
+
+
+def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
+    director = begin(make_study())
+    fate = by_index(
+        t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
+    )
+    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
