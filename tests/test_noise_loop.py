@@ -378,7 +378,7 @@ def test_hugging_face(by_hand: dict[str, float], tmp_path: Path) -> None:
     for _ in range(2):
         callback.noise.record(torch.ones(1), torch.ones(1))
     assert (estimate := callback.noise.estimate) is not None
-    assert estimate.variance == pytest.approx(2 * MICRO * COUNT * (COUNT + 1))
+    assert estimate.variance == pytest.approx(2 * PART * COUNT * (COUNT + 1))
     with refused("too-few", "gradient_accumulation_steps", 2, 1):
         NoiseScaleCallback(InOrder(model=Model(), args=arguments(1), train_dataset=rows))
 
