@@ -89,7 +89,9 @@ def main() -> int:
     trained, seconds = (sum(one[name] for one in sessions) for name in ("trials", "seconds"))
     shares = [one["busy_share"] for one in sessions]
     busy = ", ".join("-" if share is None else f"{share:.0%}" for share in shares)
-    cost = Table(["starts of trainings", "seconds", "busy"], [[f"{trained:,}", f"{seconds:.0f}", busy]])
+    cost = Table(
+        ["starts of trainings", "seconds", "busy"], [[f"{trained:,}", f"{seconds:.0f}", busy]]
+    )
     figures = {"trainings": trained, "seconds": seconds, "busy_shares": shares}
     return print_result("quickstart", {"cost": cost, **tables_of(rows)}, figures, options)
 
