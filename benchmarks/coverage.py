@@ -4,8 +4,8 @@
     python benchmarks/coverage.py --smoke
 
 Each repetition is a sweep of eight batch sizes as it comes by default: 64 points, the same at all
-batch sizes; the five best are trained ten times again, half of these choose the best of the five
-and the other half give its median. A point x needs curve(B) g_B(x) steps, times the luck of its
+batch sizes; the five best are trained five times again, which chooses one of them, and five more
+trainings of this one give its median. A point x needs curve(B) g_B(x) steps, times the luck of its
 seed. The curves are bends of exponents 0.7 to infinity, which no choice of a law tells apart, and
 curves with a smallest useful batch size; they bend well inside the tested range or at its end.
 Seeds scatter as the repeats of atlas/runs/digits_mlp.zip do, widened or narrowed to a standard
