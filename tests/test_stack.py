@@ -273,20 +273,39 @@ def layer(inputs: list[Tensor]) -> list[Tensor]:
     return [losses.detach(), gradient]
 
 
-def test_a_tape_gives_what_the_function_gives() -> None:
-    tape = record(layer, [numbers(3, 5, 7), numbers(3, 7, 7)])
-    others = [numbers(3, 5, 7, seed=1), numbers(3, 7, 7, seed=2)]
-    for repeated, expected in zip(tape(others), layer(others), strict=True):
+def classified(inputs: list[Tensor]) -> list[Tensor]:
+    """Returns losses of few classes, their logarithms and the gradients of weights."""
+    examples, given = inputs
+    weights = given.detach().requires_grad_()
+    found = torch.bmm(examples, weights.transpose(1, 2)).log_softmax(2)
+    losses = found[..., 1] - found.mean(2)
+    (gradient,) = torch.autograd.grad(losses, [weights], torch.ones_like(losses))
+    return [losses.detach(), found.detach(), gradient]
+
+
+EXAMPLES = pytest.mark.parametrize(
+    ("function", "examples"), [(layer, 5), (classified, 1), (classified, 9), (classified, 16)]
+)
+
+
+@EXAMPLES
+def test_a_tape_gives_what_the_function_gives(function: Function, examples: int) -> None:
+    tape = record(function, [numbers(3, examples, 7), numbers(3, 7, 7)])
+    others = [numbers(3, examples, 7, seed=1), numbers(3, 7, 7, seed=2)]
+    for repeated, expected in zip(tape(others), function(others), strict=True):
         torch.testing.assert_close(repeated, expected)
 
 
+@EXAMPLES
 @pytest.mark.parametrize("some", [[0, 1], [2, 0], [1, 2]])
-def test_bits_do_not_depend_on_the_place(some: list[int]) -> None:
-    """There are 3 x 35 elements, so whole vectors leave some elements over at the end."""
-    everything = [numbers(3, 5, 7), numbers(3, 7, 7)]
+def test_bits_do_not_depend_on_the_place(
+    some: list[int], function: Function, examples: int
+) -> None:
+    """An odd number of elements leaves some over at the end of whole vectors."""
+    everything = [numbers(3, examples, 7), numbers(3, 7, 7)]
     part = [whole[some] for whole in everything]
-    few = record(layer, part)(part)
-    for whole, of_some in zip(record(layer, everything)(everything), few, strict=True):
+    few = record(function, part)(part)
+    for whole, of_some in zip(record(function, everything)(everything), few, strict=True):
         assert torch.equal(whole[some], of_some)
 
 

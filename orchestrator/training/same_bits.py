@@ -10,6 +10,7 @@ computed one by one, and trials in that slot would get other bits.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -39,6 +40,11 @@ FUNCTIONS = {
     aten.softplus.default,
     aten.softplus_backward.default,
 }
+VECTOR = 16
+"""Numbers that a kernel for a softmax computes at once: eight or sixteen."""
+FEW_CLASSES, EXAMPLES = 16, 8
+"""With fewer classes than this, those of one example do not fill a vector. From so many examples in
+a slot on, it saves time to compute a class of many examples at once."""
 PRODUCTS = (0, 1, 2, 3)
 """Powers that torch computes by copying and multiplying."""
 IN_PLACE = {
@@ -113,12 +119,27 @@ class InWholeVectors(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self.run(operation, args, kwargs or {})[1]
 
     def run(self, operation: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Calls the operation itself or `in_whole_vectors`. Returns the function that was called,
-        and its result."""
+        """Calls the operation itself or a function in its place, which gets the operation first.
+        Returns what was called, and its result."""
+        ours = _in_its_place(operation, args)
+        result = ours(operation, *args, **kwargs) if ours else operation(*args, **kwargs)
+        return ours or operation, result
+
+
+def _in_its_place(operation: Any, args: Any) -> Callable[..., Tensor] | None:
+    """Returns the function by which a CPU computes an operation to the same bits, or faster."""
+    if not args or not isinstance(first := args[0], Tensor) or first.device.type != "cpu":
+        return None
+    if operation in FUNCTIONS:
         exact = operation is aten.pow.Tensor_Scalar and args[1] in PRODUCTS
-        if operation in FUNCTIONS and not exact and args[0].device.type == "cpu":
-            return in_whole_vectors, in_whole_vectors(operation, *args, **kwargs)
-        return operation, operation(*args, **kwargs)
+        return None if exact else in_whole_vectors
+    if operation is aten.bmm.default:
+        return outer_product if first.shape[2] == 1 else None
+    if operation in OVER_CLASSES and first.dim() == 3 and args[-2] in (-1, 2):
+        _, examples, classes = first.shape
+        # Not by the number of slots, on which bits must not depend.
+        return OVER_CLASSES[operation] if examples >= EXAMPLES and classes < FEW_CLASSES else None
+    return None
 
 
 def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
@@ -137,3 +158,45 @@ def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
     ]
     result: Tensor = operation(*flat, **kwargs)
     return result[:count].view(shape)
+
+
+def outer_product(operation: Any, left: Tensor, right: Tensor) -> Tensor:
+    """Multiplies matrices of one column by matrices of one row. Nothing is summed."""
+    return left * right
+
+
+def log_softmax_of_few(
+    operation: Any, logits: Tensor, dim: int, half: bool, *, turned: bool = False
+) -> Tensor:
+    """Computes each class of many examples at once, as `Classification.metrics` does. If `turned`,
+    the classes are the first dimension in memory."""
+    result = _classes_last(operation(_classes_first(logits), 0, half), logits.shape)
+    return result if turned else result.contiguous()
+
+
+def gradient_of_few(
+    operation: Any, gradient: Tensor, output: Tensor, dim: int, dtype: torch.dtype
+) -> Tensor:
+    """The gradient of `log_softmax_of_few`."""
+    result = operation(_classes_first(gradient), _classes_first(output), 0, dtype)
+    return _classes_last(result, gradient.shape).contiguous()
+
+
+def _classes_first(tensor: Tensor) -> Tensor:
+    """Turns (slots, examples, classes). A rest of examples is filled up to a whole vector."""
+    columns = tensor.permute(2, 0, 1)
+    if missing := -tensor.shape[:2].numel() % VECTOR:
+        return functional.pad(columns.flatten(1), (0, missing))
+    return columns.contiguous()
+
+
+def _classes_last(columns: Tensor, shape: torch.Size) -> Tensor:
+    if columns.dim() == 2:
+        columns = columns[:, : shape[:2].numel()].unflatten(1, shape[:2])
+    return columns.permute(1, 2, 0)
+
+
+OVER_CLASSES = {
+    aten._log_softmax.default: log_softmax_of_few,
+    aten._log_softmax_backward_data.default: gradient_of_few,
+}

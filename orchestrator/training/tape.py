@@ -16,7 +16,12 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from orchestrator.training.same_bits import InWholeVectors
+from orchestrator.training.same_bits import (
+    InWholeVectors,
+    gradient_of_few,
+    log_softmax_of_few,
+    outer_product,
+)
 
 Tensors = list[Tensor]
 Function = Callable[[Tensors], Tensors]
@@ -146,6 +151,7 @@ class _Recorder(InWholeVectors):  # type: ignore[no-untyped-call]
         if not self._changes:
             _leave_out_multiplying_by_one(self._graph)
         _turn_products(self._graph)
+        _leave_classes_first(self._graph)
         self._graph.eliminate_dead_code()
 
     def tape(self) -> Function:
@@ -179,10 +185,19 @@ def _turn_products(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if not _is_turned(node) or len(node.args[0].users) > 1:
             continue
-        if (product := node.args[0]).target is aten.bmm.default:
+        if (product := node.args[0]).target in (aten.bmm.default, outer_product):
+            *operation, left, right = product.args
             with graph.inserting_before(node):
-                first, second = (_turned(graph, part) for part in reversed(product.args))
-                node.replace_all_uses_with(graph.call_function(aten.bmm.default, (first, second)))
+                parts = *operation, _turned(graph, right), _turned(graph, left)
+                node.replace_all_uses_with(graph.call_function(product.target, parts))
+
+
+def _leave_classes_first(graph: fx.Graph) -> None:
+    """Doesn't turn the logarithms of a softmax back for those who read them in any order."""
+    for node in graph.nodes:
+        readers = {user.target for user in node.users}
+        if node.target is log_softmax_of_few and readers <= {aten.gather.default, gradient_of_few}:
+            node.kwargs = {"turned": True}
 
 
 def _is_turned(node: fx.Node) -> bool:
