@@ -170,7 +170,8 @@ def log_softmax_of_few(
 ) -> Tensor:
     """Computes each class of many examples at once, as `Classification.metrics` does. If `turned`,
     the classes are the first dimension in memory."""
-    result = _classes_last(operation(_classes_first(logits), 0, half), logits.shape)
+    columns = operation(_classes_first(logits), 0, half)
+    result = _classes_last(columns, logits.shape)
     return result if turned else result.contiguous()
 
 
@@ -192,11 +193,11 @@ def _classes_first(tensor: Tensor) -> Tensor:
 
 def _classes_last(columns: Tensor, shape: torch.Size) -> Tensor:
     if columns.dim() == 2:
-        columns = columns[:, : shape[:2].numel()].unflatten(1, shape[:2])
+        columns = columns[:, : shape[:2].numel()].reshape(-1, *shape[:2])
     return columns.permute(1, 2, 0)
 
 
-OVER_CLASSES = {
+OVER_CLASSES: dict[Any, Callable[..., Tensor]] = {
     aten._log_softmax.default: log_softmax_of_few,
     aten._log_softmax_backward_data.default: gradient_of_few,
 }
