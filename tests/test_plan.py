@@ -252,6 +252,8 @@ def test_quick_steps_are_timed_in_more_of_them() -> None:
     (longer,) = calibration_of([SMALL, LARGE], {SMALL.key: quick, LARGE.key: slow})
     assert longer.key == SMALL.key
     assert longer.budget_steps == CALIBRATION_SECONDS / 0.001
+    (stacked,) = calibration_of([SMALL], {SMALL.key: quick}, {SMALL.key: 5})
+    assert stacked.trials * stacked.budget_steps == longer.budget_steps
     assert calibration_of([SMALL], {SMALL.key: None}) == []
     (short,) = calibration_of([LARGE])
     assert (short.key, short.trials, short.repeats) == (LARGE.key, 1, 0)

@@ -210,13 +210,14 @@ def calibration_of(
     slower for a while after an evaluation. `widths` says how many trials are trained together."""
     found = []
     for study in studies:
-        steps = CALIBRATION_STEPS
+        steps, width = CALIBRATION_STEPS, (widths or {}).get(study.key, 1)
         if speeds is not None:
             speed = speeds[study.key]
-            steps = 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds)
+            # Trials of a stack measure their shares of the time of its steps.
+            steps = 0 if speed is None else int(CALIBRATION_SECONDS / speed.step_seconds / width)
             if steps <= CALIBRATION_STEPS:
                 continue
-        apart, width = steps // CALIBRATION_PARTS, (widths or {}).get(study.key, 1)
+        apart = steps // CALIBRATION_PARTS
         often_enough = speeds is not None and study.grid.after(0) <= apart
         timed = replace(
             # If the batch size grows, the largest one gives an upper bound on the time of a step.
