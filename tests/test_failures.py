@@ -3,11 +3,14 @@
 import pickle
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from conftest import TINY, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
 
+from orchestrator.cluster import board
 from orchestrator.cluster.failures import Failed, failure_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -53,6 +56,28 @@ def test_long_errors_are_cut_and_can_be_stored() -> None:
     assert text.endswith("\\ud800 at the end")
     assert text.startswith("82\n")
     assert len(text) < (ERROR_LINES + 1) * LINE_CHARACTERS
+
+
+@pytest.mark.parametrize(("passing", "ended"), [([3600, 5, 3600], False), ([5] * 9, True)])
+def test_time_in_which_a_gang_was_stopped_is_no_silence(
+    passing: list[int], ended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks every 5 s, and steps may take 20."""
+    now, times = 0.0, iter(passing)
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        assert seconds == 5
+        now += next(times)  # StopIteration ends the watch
+        if now > 3600:
+            watchdog.pulse()
+
+    monkeypatch.setattr(board, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(board.ray, "get", Mock())
+    monkeypatch.setattr(board.os, "_exit", Mock(side_effect=SystemExit))
+    watchdog = board.Watchdog(Mock(), None)
+    with watchdog.watching(1), pytest.raises(SystemExit if ended else StopIteration):
+        watchdog._watch(20)
 
 
 ON_RANK_1 = """

@@ -133,13 +133,17 @@ class Watchdog:
             self._serial = None
 
     def _watch(self, seconds: float) -> None:
+        silent, looked = 0.0, time.monotonic()
         while True:
             time.sleep(between_looks(seconds))
-            serial, moved = self._serial, self._moved
-            if serial is not None and moved != self._told:
-                self._told = moved
-                self._board.moves.remote(serial)
-            if serial is None or time.monotonic() - moved <= seconds:
+            serial, moved, now = self._serial, self._moved, time.monotonic()
+            # Time in which this process was stopped, as a queue stops whole jobs, is no silence.
+            silent, looked = silent + min(now - looked, seconds / 2), now
+            if serial is None or moved != self._told:
+                silent, self._told = 0.0, moved
+                if serial is not None:
+                    self._board.moves.remote(serial)
+            if silent <= seconds:
                 continue
             stack = "".join(traceback.format_stack(sys._current_frames()[self._main]))
             words = f"{stack}the trial took no step for {seconds:g} seconds and was ended"
