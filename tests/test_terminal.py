@@ -221,6 +221,23 @@ def test_recipes_and_batch_sizes_take_different_times_and_repeats_are_still_to_c
     assert progress.seconds_left() == pytest.approx(left, rel=0.3)
 
 
+def test_small_batches_that_wait_are_not_taken_for_ever_quicker_ones() -> None:
+    """Of large batches, a quarter of the batch size takes as many steps, each in a quarter of the
+    time. Of small ones, it takes more steps that are no quicker."""
+    study = replace(make_trial().study, trials=10)
+    took = {2: 1000, 8: 250, 32: 120, 128: 60, 512: 100, 2048: 400, 8192: 1600}
+    progress = Progress([replace(study, batch_size=size) for size in took])
+    for one in [*progress.studies.values()][4:]:
+        for index in range(10):
+            trial = Trial(study=one.study, index=index, seed=0, params={})
+            progress.start(trial)
+            seconds = took[one.study.batch_size]
+            progress.stop(trial, Outcome(status="reached", steps=20, seconds=seconds, width=2))
+        progress.follow(one.study.key, Course(planned=10, settled=10))
+    left = sum(10 * seconds for size, seconds in took.items() if size < 512)
+    assert left / 4 < progress.seconds_left() < left * 4
+
+
 def test_what_is_left_is_counted_down_while_long_trials_train(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -221,7 +221,9 @@ def _fitted(
     def row(study: Study) -> NDArray[np.float64]:
         there = np.zeros(len(column))
         there[[column[part] for part in parts(study) if part in column]] = 1
-        there[0] = math.log2(study.batch_size) - sizes.mean()
+        # How it grows between two large batch sizes tells nothing about small ones.
+        size = min(max(math.log2(study.batch_size), sizes.min()), sizes.max())
+        there[0] = size - sizes.mean()
         return there
 
     rows = np.array([row(each.study) for each in known])
