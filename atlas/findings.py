@@ -308,10 +308,7 @@ def next_search() -> str:
         "",
         "**Which ranges?** Each row is about the best points of all batch sizes and goals: where "
         "in the searched range they lie. If many lie at one end, the range is too narrow there. "
-        "If all lie in the middle, the range wastes points. Because of this table, the ranges of "
-        "the learning rates of AdamW and Muon on the digits are higher now than those that were "
-        "searched here, which left the steps as they were "
-        "([measured](measurements/atlas.md#wider-ranges)). "
+        "If all lie in the middle, the range wastes points. "
         "[orchestrate spaces](command-line.md#orchestrate-spaces) prints today's.",
         "",
         *ranges(),

@@ -79,6 +79,7 @@ def intervals(
 
 def _short(name: str) -> str:
     name = name.replace("/fc_64_64_64", "").replace("val/error", "error")
+    name = re.sub(r" for (\d+) measurements", r", \1 times", name)
     return re.sub(r"\?train_examples=(\d+)", r", \1 examples", name)
 
 

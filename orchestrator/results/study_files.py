@@ -144,9 +144,8 @@ class StudyFiles:
         self, trials: pa.Table, measurements: pa.Table, *, smallest: bool = False
     ) -> None:
         """Stores all trials in study.parquet, the file in `trials` last, as `write` does."""
-        options = SMALLEST if smallest else {}
-        write_measurements(self._measurements / WHOLE_STUDY, measurements, **options)
-        write_table(self._trials / WHOLE_STUDY, trials, **options)
+        write_measurements(self._measurements / WHOLE_STUDY, measurements, smallest=smallest)
+        write_table(self._trials / WHOLE_STUDY, trials, **(SMALLEST if smallest else {}))
 
     def trials(self, columns: Collection[str] | None = None) -> pa.Table:
         return self._look(columns)[0]

@@ -243,9 +243,13 @@ def _damage_told(place: Place) -> Iterator[None]:
 
 
 def write_table(place: Place, table: pa.Table, **options: Any) -> None:
+    place.write(_parquet(table, **options))
+
+
+def _parquet(table: pa.Table, **options: Any) -> pa.Buffer:
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, write_page_checksum=True, **{"compression": "lz4", **options})
-    place.write(buffer.getvalue())
+    return buffer.getvalue()
 
 
 SMALLEST = {"compression": "zstd", "compression_level": 22, "write_statistics": ["trial"]}
@@ -253,27 +257,43 @@ SMALLEST = {"compression": "zstd", "compression_level": 22, "write_statistics": 
 is ever read of the statistics."""
 
 
-def write_measurements(place: Place, table: pa.Table, **options: Any) -> None:
+def write_measurements(place: Place, table: pa.Table, *, smallest: bool = False) -> None:
     """Writes the measurements of many trials, with the densest of Parquet's encodings of numbers,
     which takes half the size of the default one."""
-    few, encodings = [], {}
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        if pa.types.is_integer(column.type):
-            encodings[name] = "DELTA_BINARY_PACKED"
-        # A sample of 1,024 values shows cheaply whether hardly any value occurs twice.
-        elif _distinct(column, 1024) < 0.98 and _distinct(column, ROWS_AT_ONCE) < 0.33:
-            few.append(name)
-        else:
-            encodings[name] = "BYTE_STREAM_SPLIT"
-    options |= {"use_dictionary": few, "column_encoding": encodings}
+    encodings = {name: _dense(table[name]) for name in table.column_names}
+    if smallest:
+        for name, dense in encodings.items():
+            column = table.select([name])
+            sizes = {
+                how: _parquet(column, **_encoded({name: how}), **SMALLEST).size
+                for how in (dense, "PLAIN", None)
+            }
+            encodings[name] = min(sizes, key=sizes.__getitem__)
+    options = {**_encoded(encodings), **(SMALLEST if smallest else {})}
     write_table(place, table, row_group_size=ROWS_AT_ONCE, **options)
 
 
+def _encoded(encodings: Mapping[str, str | None]) -> dict[str, Any]:
+    return {
+        "use_dictionary": [name for name, how in encodings.items() if how is None],
+        "column_encoding": {name: how for name, how in encodings.items() if how is not None},
+    }
+
+
+def _dense(column: pa.ChunkedArray) -> str | None:
+    """The encoding of a column that is likely to be the densest; None: a dictionary."""
+    if pa.types.is_integer(column.type):
+        return "DELTA_BINARY_PACKED"
+    # A sample of 1,024 values shows cheaply whether hardly any value occurs twice.
+    few = _distinct(column, 1024) < 0.98 and _distinct(column, ROWS_AT_ONCE) < 0.33
+    return None if few else "BYTE_STREAM_SPLIT"
+
+
 def _distinct(column: pa.ChunkedArray, rows: int) -> float:
-    """The share of distinct values among the first `rows` of a column."""
+    """The share of distinct values among those of the first `rows` of a column."""
     import pyarrow.compute as pc  # here, since answers do without it
 
-    first = column.slice(0, rows)
+    first = column.slice(0, rows).drop_null()
     return float(pc.count_distinct(first).as_py() / max(len(first), 1))
 
 
