@@ -5,6 +5,9 @@ computes eight or sixteen elements at once, and the rest at the end of a tensor 
 sums, products, roots, exponentials and tanh, both ways give the same bits. For the functions below,
 the last bits differ. Slots follow each other in memory, so only the end of the last slot would be
 computed one by one, and trials in that slot would get other bits.
+
+Two operations are replaced because others are faster: the softmax of few classes, and the products
+of one example.
 """
 
 from __future__ import annotations
