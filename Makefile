@@ -40,7 +40,7 @@ test-cluster: setup  ## run the tests of real clusters, on this machine
 lint: setup  ## check style and types; changes nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --num-workers 2
+	$(BIN)/mypy
 
 docs: setup  ## build the documentation as a site, into site/; a dead link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
