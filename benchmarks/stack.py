@@ -1,7 +1,8 @@
 """How many trials an hour a stack trains, beside the same trials one after another.
 
-digits/mlp with momentum at batch sizes 1, 8 and 32, and with Muon at 32, on one thread: whole
-trainings of a thousand steps with their evaluations, as a sweep has them, at widths 4, 16 and 64.
+digits/mlp with momentum at batch sizes 1, 8 and 32, and with Adam and Muon at 32, on one thread:
+whole trainings of a thousand steps with their evaluations, as a sweep has them, at widths 4, 16
+and 64.
 Each slot gets a second trial when its first ends. Alone: `orchestrator.training.train`. Learning
 rates are such that none diverges, so all trials take as long. The sides take turns; figures are
 medians over rounds, and ratios are medians over rounds of the ratio within a round. `set-up` is the
@@ -96,6 +97,13 @@ SMOKE = Sizes(
 )
 
 
+PARAMS = {
+    "momentum": {"momentum": 0.9},
+    "adam": {"beta1": 0.9, "beta2": 0.99, "epsilon": 1e-8},
+    "muon": {"momentum": 0.9, "adamw_lr": 0.001},
+}
+
+
 def study_of(
     batch_size: int,
     steps: int,
@@ -121,11 +129,7 @@ def trials_of(study: Study, count: int) -> list[Trial]:
             study=study,
             index=index,
             seed=index,
-            params={
-                "learning_rate": 0.001 * 1.02 ** (index % 50),
-                "momentum": 0.9,
-                **({"adamw_lr": 0.001} if study.recipe == "muon" else {}),
-            },
+            params={"learning_rate": 0.001 * 1.02 ** (index % 50), **PARAMS[study.recipe]},
         )
         for index in range(count)
     ]
@@ -319,7 +323,8 @@ def main() -> int:
         size: max(result["ratio"] for result in results if result["batch_size"] == size)
         for size in BOUNDS
     }
-    results += compare("muon", max(BOUNDS), sizes)
+    for recipe in ("adam", "muon"):
+        results += compare(recipe, max(BOUNDS), sizes)
     last_trials = [narrowed(size, sizes.narrower) for size in sizes.narrow_at]
     everywhere = compare_all(sizes)
     slowest = max(case["time_ratio"] for case in everywhere)
