@@ -259,7 +259,7 @@ is ever read of the statistics."""
 
 def write_measurements(place: Place, table: pa.Table, *, smallest: bool = False) -> None:
     """Writes the measurements of many trials, with the densest of Parquet's encodings of numbers,
-    which takes half the size of the default one."""
+    which takes half the size of the default one. If `smallest`, they are found by trying."""
     encodings = {name: _dense(table[name]) for name in table.column_names}
     if smallest:
         for name, dense in encodings.items():

@@ -84,13 +84,14 @@ def _nesterov(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers)
 
 def _adagrad(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
     total = state["sum"].addcmul_(gradient, gradient)
-    root = total.sqrt().add_(numbers["epsilon"])
+    root = _root(total).add_(numbers["epsilon"])
     weights.addcdiv_(gradient.mul_(numbers["minus_rate"]), root)
 
 
 def _rmsprop(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) -> None:
     square = state["square_avg"].mul_(numbers["smoothing"])
-    root = square.addcmul_(gradient, gradient * numbers["share"]).sqrt().add_(numbers["epsilon"])
+    square.addcmul_(gradient, gradient * numbers["share"])
+    root = _root(square).add_(numbers["epsilon"])
     if "momentum_buffer" in state:
         buffer = state["momentum_buffer"].mul_(numbers["momentum"]).addcdiv_(gradient, root)
         weights.addcmul_(buffer, numbers["minus_rate"])
@@ -98,8 +99,9 @@ def _rmsprop(weights: Tensor, gradient: Tensor, state: State, numbers: Numbers) 
         weights.addcdiv_(gradient.mul_(numbers["minus_rate"]), root)
 
 
-def _root(square: Tensor, out: Tensor) -> Tensor:
-    # MKL's root takes five times as long as this at the zeros, which inputs of zero leave.
+def _root(square: Tensor, out: Tensor | None = None) -> Tensor:
+    # A weight whose input is always zero has a square of zero, whose root takes MKL five times as
+    # long as this.
     return torch.rsqrt(square, out=out).reciprocal_()
 
 
