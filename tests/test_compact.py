@@ -129,6 +129,16 @@ def test_a_packed_run_is_read_only_and_has_its_page_beside_it(
         RunFiles.open(tmp_path / "c.zip")
 
 
+def test_it_holds_all_that_goals_and_forecasts_read_of_repeats(runs: tuple[Path, Path]) -> None:
+    (original, compact) = (RunFiles.open(run) for run in runs)
+    for study in original.studies():
+        whole, kept = (run.repeats.measurements(study.key) for run in (original, compact))
+        assert {*whole.column_names} > {*kept.column_names}
+        assert not {"val/loss", "batch/loss"} & {*kept.column_names}
+        assert {"val/error", "noise/variance"} < {*kept.column_names}
+        assert kept == whole.select(kept.column_names)
+
+
 def test_it_is_trained_alike(runs: tuple[Path, Path]) -> None:
     run, compact = map(orchestrator.open_run, runs)
     studies = run.compare(compact).studies

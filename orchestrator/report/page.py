@@ -227,8 +227,8 @@ def _how_it_ran(run: RunFiles) -> dict[str, str]:
     facts = {"trials": ", ".join(ended)}
     if run.is_compact:
         facts["measurements"] = (
-            "a compact run: all of the best trials and of repeats; of the others only those that "
-            "the answers need"
+            "a compact run: all of the best trials; of repeats those of goals and noise scales; "
+            "of the others only those that the answers need"
         )
     if run.imported:
         return facts

@@ -1,9 +1,9 @@
 """Exports runs: in the layout of the published measurements of Shallue et al., or in compact form,
 small enough to be kept in a repository.
 
-A compact run holds all measurements of the best trials of each goal, and of repeats. Of every other
-trial it holds only those that an answer needs: the steps to each goal, the best values and the
-state at the end.
+A compact run holds all measurements of the best trials of each goal, and those of repeats that
+goals and forecasts read. Of every other trial it holds only those that an answer needs: the steps
+to each goal, the best values and the state at the end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from orchestrator.files.cores import cores
 from orchestrator.files.places import new_folder, pack
 from orchestrator.records import BadInput, Choice, Goal, Range, Space, Status, Study
 from orchestrator.results.archive import Progress, in_parallel
@@ -148,19 +151,21 @@ def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done
             code="imported-run",
         )
     with new_folder(target) as unfinished:
-        _copy(run, RunFiles(unfinished), progress)
+        whole = holds_branches(run)
+        _copy(run, RunFiles(unfinished), whole, progress)
         if (confirmation := confirmation_of(run)).exists:
-            _copy(confirmation, confirmation_of(RunFiles(unfinished)), progress)
+            _copy(confirmation, confirmation_of(RunFiles(unfinished)), whole, progress)
         if target.suffix == ".zip":
             pack(unfinished)
 
 
-def _copy(run: RunFiles, copy: RunFiles, progress: Progress) -> None:
-    machines = _machines(run)
-    jobs = [(run, study, copy, machines) for study in run.studies()]
-    for done, _ in enumerate(in_parallel(_write_compact, jobs), start=1):
-        progress(done, len(jobs))
-    copy.copy_purpose(run, compact=not holds_branches(run))
+def _copy(run: RunFiles, copy: RunFiles, whole: bool, progress: Progress) -> None:
+    studies, machines = run.studies(), _machines(run)
+    with ThreadPoolExecutor(cores()) as pool:  # What takes long releases Python's lock.
+        written = pool.map(partial(_write_compact, run, copy, whole, machines), studies)
+        for done, _ in enumerate(written, start=1):
+            progress(done, len(studies))
+    copy.copy_purpose(run, compact=not whole)
     copy.write_sweep_file()
     for name in COPIED:
         if (run.place / name).is_file():
@@ -180,17 +185,21 @@ def _machines(run: RunFiles) -> dict[str, str]:
     return {name: f"machine-{number:03}" for number, name in enumerate(sorted(names), start=1)}
 
 
-def _write_compact(job: tuple[RunFiles, Study, RunFiles, Mapping[str, str]]) -> None:
-    run, study, copy, machines = job
+def _write_compact(
+    run: RunFiles, copy: RunFiles, whole: bool, machines: Mapping[str, str], study: Study
+) -> None:
     for of, to in ((run, copy), (run.repeats, copy.repeats)):
         trials, measurements = of.trials(study.key), of.measurements(study.key)
         if not len(trials):
             continue
-        table = measurements
-        if of is run and not holds_branches(run):
+        table, names = measurements, measurements.column_names
+        if of is run and not whole:
             table = measurements.filter(pa.array(_needed(study, trials, measurements)))
+        elif not whole:  # Repeats are asked for goals and noise scales only.
+            asked = {goal.metric for goal in study.goals}
+            names = [n for n in names if n in asked or n.startswith("noise/") or not is_metric(n)]
         # Metrics are in the order of their names, however the files of trials were merged.
-        names = sorted(table.column_names, key=lambda name: name if is_metric(name) else "")
+        names = sorted(names, key=lambda name: name if is_metric(name) else "")
         rows = _without_machines(trials, machines)
         to.write_study(study.key, rows, table.select(names), smallest=True)
 

@@ -64,7 +64,7 @@ class Purpose:
 
     @property
     def is_compact(self) -> bool:
-        """Whether the run holds all measurements of its best trials and of repeats only."""
+        """Whether the run holds whole curves of its best trials and of repeats only."""
         return self._parts()["compact"] is True
 
     def widths(self) -> dict[StudyKey, int]:
