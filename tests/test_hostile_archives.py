@@ -58,13 +58,9 @@ def asked(archive: Path) -> Found:
     return found
 
 
-IN_PARALLEL = "orchestrator.results.archive.PARALLEL_FROM"
-
-
 @pytest.fixture
-def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two studies of two trials, read by this process, since others take a second to start."""
-    monkeypatch.setattr(IN_PARALLEL, 1000)
+def archive(tmp_path: Path) -> Path:
+    """Two studies of two trials."""
     for size in (8, 16):
         study = write_study(tmp_path / f"archive/mnist/fc/sgd/{size}")
         for number in range(2):

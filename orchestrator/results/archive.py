@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from threading import Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -53,9 +50,6 @@ IMPORTED_TRIALS = pa.schema(
 IMPORTED_MEASUREMENTS = pa.schema([field.with_nullable(True) for field in MEASUREMENTS])
 
 STUDY = f"study. An archive has folders [GROUP/]{'/'.join(LAYOUT)}, each with a folder per trial"
-
-PARALLEL_FROM = 8
-"""Number of studies from which on several processes save more time than starting them takes."""
 
 MOST_LETTERS = 500
 """Largest number of characters in a message about one file."""
@@ -120,33 +114,11 @@ def holds_no(what: str, source: object, problems: Sequence[Problem]) -> BadInput
     return BadInput(f"{source} holds no {what}.{first}", code="no-study")
 
 
-def in_parallel(work: Callable[[Job], Done], jobs: Sequence[Job]) -> Iterator[Done]:
-    """Yields the results of the jobs in order; uses all cores if there are enough jobs."""
-    if len(jobs) < PARALLEL_FROM:
-        yield from map(work, jobs)
-        return
-    spawn = multiprocessing.get_context("spawn")
-    try:
-        with ProcessPoolExecutor(cores(), mp_context=spawn, initializer=_end_with_parent) as pool:
-            yield from pool.map(work, jobs, chunksize=1)
-    except BrokenProcessPool:
-        raise BadInput(
-            "A process that worked on a study was killed, most likely because the memory was full. "
-            "Give the same command again: an import goes on where it was.",
-            code="killed",
-        ) from None
-
-
-def _end_with_parent() -> None:
-    """Ends this process when its parent ends: after a kill, it would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def watch() -> None:
-        parent.join()
-        os._exit(1)
-
-    Thread(target=watch, daemon=True).start()
+def in_parallel(work: Callable[[Job], Done], jobs: Iterable[Job]) -> Iterator[Done]:
+    """Yields the results of the jobs in order. They are done on threads: most of their time goes
+    into reading and writing columns, which releases Python's lock."""
+    with ThreadPoolExecutor(cores()) as pool:
+        yield from pool.map(work, jobs)
 
 
 def _known_studies(source: Path, problems: list[Problem]) -> list[tuple[Path, Study]]:

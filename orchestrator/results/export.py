@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.files.cores import cores
 from orchestrator.files.places import new_folder, pack
 from orchestrator.records import BadInput, Choice, Goal, Range, Space, Status, Study
 from orchestrator.results.archive import Progress, in_parallel
@@ -161,10 +159,9 @@ def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done
 
 def _copy(run: RunFiles, copy: RunFiles, whole: bool, progress: Progress) -> None:
     studies, machines = run.studies(), _machines(run)
-    with ThreadPoolExecutor(cores()) as pool:  # What takes long releases Python's lock.
-        written = pool.map(partial(_write_compact, run, copy, whole, machines), studies)
-        for done, _ in enumerate(written, start=1):
-            progress(done, len(studies))
+    write = partial(_write_compact, run, copy, whole, machines)
+    for done, _ in enumerate(in_parallel(write, studies), start=1):
+        progress(done, len(studies))
     copy.copy_purpose(run, compact=not whole)
     copy.write_sweep_file()
     for name in COPIED:
