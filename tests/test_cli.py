@@ -1,10 +1,12 @@
 import json
+import os
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import assert_refused, orchestrate, refused
+from conftest import ROOT, assert_refused, command, orchestrate, refused
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -31,6 +33,25 @@ def test_mistakes_of_usage_do_so_too() -> None:
         result = CliRunner().invoke(app, arguments.split())
         assert result.exit_code == 2
         assert name in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("more", "said"), [("> /dev/full", "No space left"), ("| head -c0", "")])
+def test_an_answer_that_nobody_can_read_ends_without_a_traceback(more: str, said: str) -> None:
+    asked = " ".join(command("frontier", ROOT / "atlas/runs/quickstart.zip", "--json"))
+    shell = ["bash", "-o", "pipefail", "-c", f"{asked} {more}"]
+    result = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert result.returncode != 0
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 2 * bool(said)
+
+
+@pytest.mark.slow
+def test_an_old_encoding_lacks_signs_but_no_answers() -> None:
+    old = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = orchestrate("frontier", ROOT / "atlas/runs/quickstart.zip", env=old)
+    assert result.returncode == 0, result.stderr
+    assert "Steps    ?  " in result.stdout
 
 
 def test_an_error_that_click_takes_for_the_end_of_input_is_told(tmp_path: Path) -> None:

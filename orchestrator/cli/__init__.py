@@ -6,6 +6,8 @@ A module that is slow to import is imported inside the command that needs it.
 from __future__ import annotations
 
 import gc
+import io
+import os
 import sys
 from typing import Annotated, NoReturn
 
@@ -108,9 +110,11 @@ def main() -> None:
     heed_termination()
     if sys.stderr is not None:  # it may be closed
         sys.stderr = terminal.Unheard(sys.stderr)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an old encoding may lack a sign of an answer
     gc.set_threshold(COLLECT_AFTER)
     try:
-        app()
+        _run()
     except (BadInput, SweepFailed) as error:
         terminal.complain(error)
         sys.exit(BAD_INPUT if isinstance(error, BadInput) else FAILED)
@@ -129,10 +133,22 @@ def main() -> None:
         gc.freeze()  # else Python looks through all of torch and Ray once more before it ends
 
 
+def _run() -> None:
+    try:
+        app()
+    finally:
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where an error is told
+
+
 def _tell(error: Exception) -> NoReturn:
-    """Prints the error of a user's code; raises any other."""
+    """Prints the error of a user's code or of the system; raises any other."""
     frames = str(error) if isinstance(error, RankFailed) else frames_of_user(error)
-    if terminal.debugging or not frames:
+    if terminal.debugging or not (frames or isinstance(error, OSError)):
         raise error
-    terminal.complain(f"{frames}\nFor the full traceback: orchestrate --debug COMMAND ...")
+    if not isinstance(error, BrokenPipeError):  # of a reader who has seen enough
+        told = frames or error
+        terminal.complain(f"{told}\nFor the full traceback: orchestrate --debug COMMAND ...")
+    if sys.stdout is not None:  # to which Python would write once more what was not written
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(FAILED)

@@ -218,6 +218,8 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
         found, answers = scalings(rows), answers_in_words(rows)
         cells = answer_cells(found[:MOST_CURVES], rows)
         out.print(table_of(cells, shared={"Workload": "{}", "Goal": "until {}"}))
+    except OSError:
+        raise  # of the output
     except Exception as error:  # what was measured is printed, whatever is said about it
         say(mistake("What the curves say", error))
     if (more := len(found) - MOST_CURVES) > 0:
