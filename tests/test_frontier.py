@@ -66,6 +66,17 @@ EARLY_AND_LATE: list[tuple[Status, list[float]]] = [
 ]
 
 
+def test_status_counts_the_trials_that_replace_diverged_ones(tmp_path: Path) -> None:
+    ends: list[tuple[Status, list[float]]] = [("diverged", [0.9]), ("exhausted", [0.9] * 6)]
+    run = write_run(tmp_path, [*ends, ends[1]], "val/error < 0.2")
+    (study,) = run.studies()
+    for finished in (3, 4):
+        found = json.loads(called("status", tmp_path, "--json"))
+        assert (found["finished"], found["planned"]) == (finished, 4)
+        last = replace(make_trial(index=3), study=study)
+        run.write(ended(last, "exhausted", {0: 0.9, 50: 0.9}))
+
+
 def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) -> None:
     run = write_run(tmp_path, EARLY_AND_LATE, "val/error < 0.2")
     asked = [Goal.parse(f"val/error < {bound}") for bound in (0.35, 0.2, 0.1)]

@@ -80,13 +80,17 @@ def _running(run: RunFiles) -> tuple[bool, str]:
 
 def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
     from orchestrator.results import steps_to_all
+    from orchestrator.results.counting import has_finished
 
     trials = run.trials(study.key, {"status", "steps", "open_from", "archive_status"})
     statuses = trials["status"].to_pylist()
+    finished = len(statuses)
+    # Diverged trials are replaced by others.
+    replaced = min(study.trials + statuses.count("diverged"), study.launches)
     return {
         **asdict(study.key),
-        "planned": study.trials,
-        "finished": len(statuses),
+        "planned": finished if has_finished(study, trials) else max(replaced, finished),
+        "finished": finished,
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
         "repeats": len(run.repeats.trials(study.key, {"status"})),
         "best_steps": steps_to_all(run, study, trials),
