@@ -120,7 +120,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     row = rows["mnist/simple_cnn_base"]
     assert (row.steps, row.trial, row.seed, row.metrics) == (10, 1, None, {"val/error": 0.05})
     assert rows["mnist_subsets/mnist_100/fc"].steps == 7
-    with refused("missing-option", run.place, "--goal"):
+    with refused("missing-option", run.place, '--goal, such as "val/error<0.1"', "val/loss"):
         frontier_of(run)
     with refused("imported-run", run.place):
         CliRunner().invoke(app, ["resume", str(run.place)], catch_exceptions=False)

@@ -145,7 +145,7 @@ def errors_in_words(scaling: Scaling) -> str:
         return (
             f"{whole} The error from the small number of trials is not known, which takes "
             f"{FEWEST_TRIALS} points or more of a design at each batch size, and repeats of three "
-            f"that reach the goal: `repeats: {{count: 10, of: 5}}`."
+            f"that reach the goal (in a sweep file, `repeats: {{count: 10, of: 5}}`)."
         )
     return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
 

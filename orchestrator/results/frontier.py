@@ -175,8 +175,11 @@ def frontier_of(
     refuse_branches(run)
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
+        metrics = sorted(_measured(run, studies))
+        likely = min(metrics, key=lambda name: "val" not in name, default="val/error")
         raise BadInput(
-            f'{run.place} was imported and names no goals: give --goal, such as "val/error<0.1".',
+            f'{run.place} was imported and names no goals: give --goal, such as "{likely}<0.1". '
+            f"It has {', '.join(metrics)}.",
             code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
@@ -221,10 +224,13 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
 
 def refuse_unmeasured(run: RunFiles, studies: Iterable[Study], metric: str) -> None:
     """Raises `BadInput` if the run has measurements but none of this metric."""
-    found = run.in_parallel(lambda study: run.metrics(study.key), studies)
-    measured = {name for names in found for name in names}
+    measured = _measured(run, studies)
     if measured and metric not in measured:
         raise unknown("metric", metric, measured)
+
+
+def _measured(run: RunFiles, studies: Iterable[Study]) -> set[str]:
+    return set().union(*run.in_parallel(lambda study: run.metrics(study.key), studies))
 
 
 def _rows_of(
