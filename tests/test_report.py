@@ -593,8 +593,14 @@ def test_axes_of_laws_keep_the_names_of_metrics() -> None:
 
 @pytest.mark.dear
 def test_doubts_about_step_times_say_of_which_run() -> None:
-    run = RunFiles.open(ROOT / "atlas/runs/rules_fashion.zip")
-    (panel,) = Source(run=run, rows=frontier_of(run), label="mine").answers(Settings())
+    run = RunFiles.open(ROOT / "atlas/runs/quickstart.zip")
+    source = Source(run=run, rows=frontier_of(run), label="mine")
+    source.__dict__["_step_times"] = [  # of which the property would read those of the run
+        StepTime(workload="digits/mlp", recipe=name, batch_size=size, ranks=1, seconds=size * slow)
+        for name, slow in (("sgd", 0.01), ("momentum", 0.1))
+        for size in (8, 64, 512)
+    ]
+    (panel,) = source.answers(Settings())
     (doubt,) = panel.doubts
     assert doubt.count("mine: ") == 2  # of a pair of recipes
 
