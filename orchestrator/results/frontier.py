@@ -179,7 +179,7 @@ def frontier_of(
         likely = min(metrics, key=lambda name: "val" not in name, default="val/error")
         raise BadInput(
             f'{run.place} was imported and names no goals: give --goal, such as "{likely}<0.1". '
-            f"It has {', '.join(metrics)}.",
+            f"It has {', '.join(metrics) or 'no metrics'}.",
             code="missing-option",
         )
     asked = tuple(goal if isinstance(goal, GoalOf) else GoalOf(goal=goal) for goal in goals)
