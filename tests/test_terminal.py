@@ -257,6 +257,17 @@ def test_what_is_left_is_counted_down_while_long_trials_train(
         assert told == pytest.approx([900 - 100 * index, max(850 - 100 * index, 90 - 10 * index)])
 
 
+def test_trials_that_wait_for_others_are_counted() -> None:
+    trial = make_trial(goals=("val/error < 0.5",), budget_steps=100)
+    progress = Progress([replace(trial.study, trials=3)])
+    for index in range(3):
+        progress.start(replace(trial, index=index))
+        progress.stop(replace(trial, index=index), Outcome(status="paused", steps=10, seconds=1))
+    progress.follow(trial.study.key, Course(planned=3, settled=0))
+    progress.start(trial)
+    assert "0 of 3 trials, 0 of 1 studies, 1 running, 2 paused, " in terminal._line(progress)
+
+
 def test_trials_that_still_run_count_as_work_in_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -210,6 +210,7 @@ def _line(progress: Progress) -> str:
         f"{progress.done:,} of {'up to ' if progress.may_repeat else ''}"
         f"{progress.planned + progress.may_repeat:,} trials, "
         f"{finished} of {len(progress.studies)} studies, {progress.running} running, "
+        f"{f'{progress.paused} paused, ' if progress.paused else ''}"
         f"{_duration(time.monotonic() - progress.began)} so far"
         f"{'' if math.isnan(left) else f', about {_duration(left)} left'}"
     )

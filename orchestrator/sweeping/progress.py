@@ -153,6 +153,15 @@ class Progress:
         return sum(study.running for study in self.studies.values())
 
     @property
+    def paused(self) -> int:
+        """The number of trials that are trained in part, and wait for what others tell."""
+        begun = sum(len(study.trained) for study in self.studies.values())
+        again = sum(
+            (key.index, key.repeat) in self.studies[key.study].trained for key in self._started
+        )
+        return max(0, begun - self.done - again)
+
+    @property
     def done(self) -> int:
         return sum(study.done for study in self.studies.values())
 
