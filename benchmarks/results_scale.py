@@ -145,7 +145,7 @@ def main() -> int:
         ["another goal", "{second_goal_seconds:.2f} s"],
         ["the obvious way in pandas", "{pandas_seconds:.1f} s"],
         ["`report`", "{report_seconds:.1f} s, {report_peak_gb:.2f} GB, {report_mb:.1f} MB"],
-        ["`import`", "{import_seconds:.1f} s, {import_peak_gb:.2f} GB in a process"],
+        ["`import`", "{import_seconds:.1f} s, {import_peak_gb:.2f} GB"],
         ["pandas, reading the same files", "{pandas_reading_seconds:.1f} s"],
         ["`export`", "{export_seconds:.1f} s"],
         ["the run's files", "{run_mb:.0f} MB"],

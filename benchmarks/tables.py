@@ -56,14 +56,14 @@ def bounded(cell: str, held: bool) -> str:
 
 
 def write(benchmark: str, tables: Tables) -> None:
-    """Puts the tables into their places."""
+    """Puts the tables into their places. A benchmark that has one for each size makes one of them."""
     maker = f"*{_made_by(benchmark)}*"
     for page in PAGES.glob("*.md"):
         text = page.read_text()
         filled = PLACE.sub(
             lambda found: (
                 f"{found[1]}\n{tables[found[3] or ''].for_page()}\n\n{maker}\n\n{found[4]}"
-                if found[2] == benchmark
+                if found[2] == benchmark and (found[3] or "") in tables
                 else found[0]
             ),
             text,
