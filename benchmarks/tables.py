@@ -56,7 +56,7 @@ def bounded(cell: str, held: bool) -> str:
 
 
 def write(benchmark: str, tables: Tables) -> None:
-    """Puts the tables into their places. A benchmark that has one for each size makes one of them."""
+    """Puts the tables into their places. A benchmark with one for each size makes one at a time."""
     maker = f"*{_made_by(benchmark)}*"
     for page in PAGES.glob("*.md"):
         text = page.read_text()
