@@ -86,10 +86,10 @@ def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
     statuses = trials["status"].to_pylist()
     finished = len(statuses)
     # Diverged trials are replaced by others.
-    replaced = min(study.trials + statuses.count("diverged"), study.launches)
+    needed = min(study.trials + statuses.count("diverged"), study.launches)
     return {
         **asdict(study.key),
-        "planned": finished if has_finished(study, trials) else max(replaced, finished),
+        "planned": finished if has_finished(study, trials) else max(needed, finished),
         "finished": finished,
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
         "repeats": len(run.repeats.trials(study.key, {"status"})),
