@@ -98,9 +98,7 @@ class Progress:
         self._noted: set[str] = set()
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
-        self._first_start = self._last_stop = math.inf
-        self._ended_seconds = 0.0
-        """Seconds from start to stop, of all trials that have stopped."""
+        self._last_stop = 0.0
         self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
 
     def note(self, kind: str, text: str) -> bool:
@@ -132,8 +130,7 @@ class Progress:
         study = self.studies[trial.study.key]
         if trial.key not in self._started:
             study.running += 1
-        self._started[trial.key] = now = time.monotonic()
-        self._first_start = min(self._first_start, now)
+        self._started[trial.key] = time.monotonic()
 
     def stop(self, trial: Trial, outcome: Outcome | None = None) -> None:
         """Takes note that a trial has left its worker: it ended with `outcome`, or, if that is
@@ -144,7 +141,6 @@ class Progress:
             return
         study.running -= 1
         self._last_stop = time.monotonic()
-        self._ended_seconds += self._last_stop - began
         if outcome is not None:
             alone = outcome.width == 1
             study.add(trial, outcome)
@@ -210,13 +206,8 @@ class Progress:
                 # If it took more than others did, its last trials are still to be trained.
                 left_steps = max(steps * trials - each.steps, steps * left / 4)
                 work += left_steps * pace_of(each.study)
-        # Busy seconds of trials per second of time, pauses between trials included. Trials that
-        # run were as busy so far as those that have stopped.
-        passed = max(self._last_stop - self._first_start, 1e-9)
-        busy = sum(each.busy_seconds for each in studies)
-        run = sum(max(self._last_stop - began, 0) for began in self._started.values())
-        busy *= 1 + run / max(self._ended_seconds, 1e-9)
-        seconds = work / max(min(busy / passed, self.slots), 1e-9)
+        # A cluster may still have to grow to its number of slots.
+        seconds = work / max(1, min(self.running, self.slots))
         return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
 
 
