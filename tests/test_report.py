@@ -28,7 +28,6 @@ from test_frontier import write_run
 
 from orchestrator.analysis import Estimate
 from orchestrator.analysis.cost import devices_of
-from orchestrator.analysis.quality import Largeness, Quality
 from orchestrator.analysis.scale_laws import ScalePoint, laws_of
 from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.cli import live
@@ -111,11 +110,6 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
         for option in (0.1, name) for size in (1, 2)
     ]  # fmt: skip
-    held = [Quality(recipe=name, batch_size=b, accuracy_share=1.0, loss_ratio=1.0) for b in (1, 2)]
-    large = Largeness(
-        recipe=name, batch_size=1, examples=60, accuracy=0.9, held=tuple(held), large_from=2,
-        huge_from=None, full=2,
-    )  # fmt: skip
     workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
     panels = [
         Panel(
@@ -123,7 +117,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             listed={name: listed},
             quality={name: bests, "cut": [replace(best, censored=True)]},
             devices=devices_of(times), settings=Settings(price_per_device_hour=2),
-            options={name: {name: points}}, largeness=large,
+            options={name: {name: points}},
             rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
@@ -493,7 +487,7 @@ LADDER = {
     ],
     "stop": {"at_goal": False},
     "evaluate": {"train_examples": 50},
-    "report": {"baseline": "rule@64", "price_per_device_hour": 3},
+    "report": {"price_per_device_hour": 3},
 }  # fmt: skip
 
 
@@ -520,23 +514,9 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"]["label_smoothing"]}
     assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
-    assert isinstance(panel.largeness, Largeness)
-    assert panel.largeness.batch_size == 64
     # On a busy machine, step times may be too odd to be used.
     assert all(one.money is not None for cost in panel.costs for one in cost.priced)
     assert panel.advice is None  # of three batch sizes
-
-
-@pytest.mark.dear
-def test_what_is_asked_of_a_report_is_checked(
-    tmp_path: Path, sweep_file: Callable[..., Path]
-) -> None:
-    for wrong, code in (("sgdd@4", "unknown-name"), ("sgd", "wrong-value")):
-        with refused(code, "report.baseline" if code == "wrong-value" else "'sgdd'", "sgd"):
-            plan(load_sweep(sweep_file(report={"baseline": wrong})))
-    run = write_run(tmp_path / "run", [("reached", [0.1])], "val/error < 0.2", imported=True)
-    with refused("unknown-name", "'nobody@64'", "test@32"):
-        called("report", run.place, "--baseline", "nobody@64")
 
 
 @pytest.mark.slow

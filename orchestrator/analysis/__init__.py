@@ -19,7 +19,7 @@ from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.methods import methods_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.points import curves_of, points_of
-from orchestrator.analysis.quality import gaps, largeness
+from orchestrator.analysis.quality import gaps
 from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.scaling import Scaling, scaling_of, scalings
 from orchestrator.analysis.schedules import (

@@ -31,14 +31,6 @@ def report(
         str | None,
         typer.Option("-o", "--output", help="File of the page. Default: RUN/report.html."),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RECIPE@BATCH_SIZE",
-            help="Recipe and batch size to start from; the page says which batch sizes are large "
-            "and huge compared with it.",
-        ),
-    ] = None,
     price: PriceOption = None,
     compare_at: Annotated[
         int | None,
@@ -74,8 +66,8 @@ def report(
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: RunFiles.open(path) for name, path in zip(names, paths, strict=True)}
-    asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
-    options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
+    asked = {"price_per_device_hour": price, "compare_at": compare_at}
+    options = {"goal": goal, "price": price, "compare-at": compare_at}
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
         wrong = [f"--{name}" for name, value in {**options, **paper}.items() if value]
         if len(opened) > 1 or wrong:

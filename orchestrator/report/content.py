@@ -11,11 +11,11 @@ from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
 from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
-from orchestrator.analysis.quality import Gap, Largeness, gaps
+from orchestrator.analysis.quality import Gap, gaps
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.tuned import OptionPoint, RuleCost
 from orchestrator.analysis.words import in_count
-from orchestrator.records import Baseline, Goal
+from orchestrator.records import Goal
 from orchestrator.results import BestRow, FrontierRow
 
 Item = TypeVar("Item")
@@ -34,7 +34,6 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 class Settings:
     """The settings of a report that a user can choose."""
 
-    baseline: Baseline | None = None
     price_per_device_hour: float | None = None
     compare_at: int | None = None
     """Comparisons are relative to this batch size; None: the smallest that curves share."""
@@ -119,8 +118,6 @@ class Panel:
     """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
-    largeness: Largeness | str | None = None
-    """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
     @property
     def recipes(self) -> list[str]:

@@ -17,7 +17,7 @@ from orchestrator.analysis import ScaleAnswer, methods_of
 from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import BadInput, Baseline, unknown
+from orchestrator.records import BadInput
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
@@ -266,11 +266,5 @@ def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settin
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     asked = {key: value for key, value in asked.items() if value is not None}
-    given: dict[str, Any] = {k: v for k, v in {**own, **asked}.items() if v is not None}
-    if "baseline" in given:
-        given["baseline"] = Baseline.parse(str(given["baseline"]))
-    if "baseline" in asked:
-        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
-        if str(given["baseline"]) not in known:
-            raise unknown("baseline", str(given["baseline"]), known)
+    given: dict[str, Any] = {**own, **asked}
     return Settings(**given)

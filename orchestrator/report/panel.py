@@ -38,7 +38,6 @@ def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
 
 
 def _folded(folded: Fold, prefix: str, panel: Panel, show: Show) -> str:
-    # Whether a batch is huge is a question to all recipes, as are numbers.
     inside = "".join(part(panel if part in OF_ALL else panel.drawn, show) for part in folded.parts)
     return inside and fold(prefix + folded.anchor, folded.title, folded.finding(panel), inside)
 
@@ -71,11 +70,11 @@ FOLDS = (
         "quality",
         "Quality",
         quality.finding,
-        (quality.best_values_within, quality.generalisation, quality.large_batches),
+        (quality.best_values_within, quality.generalisation),
     ),
 )
 
-OF_ALL = (quality.large_batches, numbers.numbers, cost.recommended)
+OF_ALL = (numbers.numbers, cost.recommended)
 """The parts that are about all recipes, whether they are drawn or not."""
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis.quality import ACCURACY_SHARE, Gap, Largeness, Quality
+from orchestrator.analysis.quality import Gap
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Panel, grouped
 from orchestrator.report.sections import Show, lead
-from orchestrator.report.style import Drawing, guide, mark, of_size, safe, shades, value_axis
+from orchestrator.report.style import Drawing, mark, of_size, safe, shades, value_axis
 from orchestrator.results import BestRow, RunFiles, Within, best_of_studies
 from orchestrator.results.counting import Unit
 
@@ -94,37 +94,7 @@ def generalisation(panel: Panel, show: Show) -> str:
     )
 
 
-def large_batches(panel: Panel, show: Show) -> str:
-    large = panel.largeness
-    if large is None:
-        return ""
-    if isinstance(large, str):
-        return lead(f"Large and huge batch sizes are not known: {escape(large)}.")
-    return show(
-        _accuracy_held(large.held, panel.recipes),
-        "Large, huge and full batches",
-        _sizes(large),
-        "Large: the baseline's recipe, its learning rate scaled by rule, no longer reaches 99.5 % "
-        "of the baseline's accuracy with at most 1.2 times its loss. Huge: no recipe reaches that "
-        "accuracy. All are trained on as many examples as the baseline.",
-    )
-
-
-def _sizes(large: Largeness) -> str:
-    def from_(size: int | None) -> str:
-        return "at no batch size tested" if size is None else f"from {size:,} on"
-
-    full = "" if large.full is None else f" The full batch is {large.full:,}."
-    return (
-        f"Beside {large.recipe} at {large.batch_size:,} ({large.accuracy:.2%} within "
-        f"{large.examples:,} examples), batches are large {from_(large.large_from)}, huge "
-        f"{from_(large.huge_from)}.{full}"
-    )
-
-
 def finding(panel: Panel) -> str:
-    if isinstance(panel.largeness, Largeness):
-        return _sizes(panel.largeness).rstrip(".")
     if panel.gaps:
         widest = max(panel.gaps, key=lambda gap: gap.value)
         return f"The generalisation gap is at most {widest.value:.3g}"
@@ -159,29 +129,6 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
 
 def _describe(row: BestRow) -> str:
     return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
-
-
-def _accuracy_held(held: Sequence[Quality], recipes: Sequence[str]) -> Drawing:
-    figure = Drawing()
-    ordered = sorted(held, key=lambda one: one.batch_size)
-    sizes = [one.batch_size for one in ordered]
-    bounds = [ACCURACY_SHARE, ACCURACY_SHARE]
-    figure.add(guide([sizes[0], sizes[-1]], bounds, f"{ACCURACY_SHARE:.1%}"))
-    for recipe, mine in grouped(ordered, lambda one: one.recipe).items():
-        at = []
-        for one in mine:
-            text = of_size(one.batch_size, recipe)
-            text += f"{one.accuracy_share:.2%} of the baseline's accuracy"
-            text += "" if one.loss_ratio is None else f"<br>{one.loss_ratio:.3g} x its loss"
-            at.append((one.batch_size, one.accuracy_share, text))
-        figure.line(recipe, at, mark(recipes.index(recipe)))
-    figure.styled("Batch size", "Share of the baseline's accuracy")
-    figure.log2("x", sizes)
-    # What fails altogether would flatten what is near.
-    shares = [one.accuracy_share for one in held]
-    low = min([share for share in shares if share > 0.9], default=min(shares))
-    figure.y_axes(tickformat=".1%", range=[low - 0.01, max([*shares, 1]) + 0.005])
-    return figure
 
 
 def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> Drawing:
