@@ -598,9 +598,6 @@ def test_commands_of_the_pages_succeed(
             pytest.skip("fetches a Debian package")
         done = orchestrate(*words, cwd=folder)
         assert done.returncode == 0, (line, done.stderr)
-        if "--images" in words:
-            first, *_ = sorted((folder / "figures").iterdir())
-            assert first.name == "001-steps-to-goal-against-batch-size.png"
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -38,13 +37,6 @@ def report(
             min=1, help="Batch size that comparisons are relative to. Default: the smallest."
         ),
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder to write each figure to, as an image."),
-    ] = None,
-    image_format: Annotated[
-        Literal["svg", "png", "pdf"], typer.Option("--format", help="File format of the images.")
-    ] = "svg",
     methods: Annotated[
         bool,
         typer.Option("--methods", help="Print instead what was done, in sentences for a paper."),
@@ -60,7 +52,7 @@ def report(
     from orchestrator.report import Source, write_report_of
     from orchestrator.results import RunFiles, holds_branches, parse_goals
 
-    page, paper = {"output": output, "images": images}, {"methods": methods, "table": table}
+    page, paper = {"output": output}, {"methods": methods, "table": table}
     refuse_both({"json": as_json}, {**page, **paper})
     refuse_both(paper, page)
     names = names_of(paths)
@@ -101,7 +93,7 @@ def report(
         write = partial(write_report_of, sources, asked=asked)
     place = Place.at(output) if output else opened[names[0]].page
     try:
-        write(place, images=None if images is None else (images, image_format))
+        write(place)
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{place} can't be written: {reason}.", code="unwritable") from None

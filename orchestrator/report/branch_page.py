@@ -27,7 +27,7 @@ from orchestrator.report.branch_content import (
     marks_of,
     trunk_and_branches,
 )
-from orchestrator.report.page import Figures, Images, page_of, provenance_of
+from orchestrator.report.page import Figures, page_of, provenance_of
 from orchestrator.report.sections import (
     Show,
     bullets,
@@ -65,11 +65,10 @@ def write_branch_report(
     place: Place,
     *,
     reload_seconds: int | None = None,
-    images: Images = None,
 ) -> None:
     """Writes the page to `place`, whole or not at all. While the run goes on, browsers reload the
     page every `reload_seconds` seconds."""
-    shown = Figures(images)
+    shown = Figures()
     run = content.run
     text = _answer(content, going_on=reload_seconds is not None)
     text += _along(content, shown.show) + _costs(content, shown.show)
@@ -82,7 +81,6 @@ def write_branch_report(
         reload_seconds=reload_seconds,
     )
     place.write_text(page)
-    shown.save()
 
 
 def _about(content: BranchContent) -> str:
