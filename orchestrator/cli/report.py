@@ -49,7 +49,7 @@ def report(
 ) -> None:
     """Write one HTML page about runs, or print its answers: as JSON, or for a paper."""
     from orchestrator.files.places import Place
-    from orchestrator.report import Source, write_report_of
+    from orchestrator.report import Source, write_page_of, write_report_of
     from orchestrator.results import RunFiles, holds_branches, parse_goals
 
     page, paper = {"output": output}, {"methods": methods, "table": table}
@@ -68,13 +68,13 @@ def report(
                 f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
                 code="holds-branches",
             )
-        from orchestrator.sweeping.branch_answer import answer_in, write_page
+        from orchestrator.analysis.branch_answer import answer_in
 
         found = answer_in(opened[names[0]])
         if as_json:
-            print_json(found.to_json(found.confirmed(opened[names[0]])))
+            print_json(found.to_json())
             return
-        write = partial(write_page, opened[names[0]], found)
+        write = partial(write_page_of, found.run, found)
     else:
         rows = _frontiers([*opened.values()], goals)
         many = len(opened) > 1
