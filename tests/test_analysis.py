@@ -6,9 +6,7 @@ from dataclasses import replace
 from statistics import median_low
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from conftest import make_trial
 from test_report import ROW, UNREACHED
 
 from orchestrator.analysis import (
@@ -23,11 +21,11 @@ from orchestrator.analysis import (
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_device
 from orchestrator.analysis.errors import best_of_fewer, errors_of, luck_of
 from orchestrator.analysis.quality import gaps
-from orchestrator.analysis.tuned import EFFECTIVE, by_option
+from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.analysis.words import frontier_cells, in_digits
-from orchestrator.records import EvaluationGrid, Goal
+from orchestrator.records import Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
-from orchestrator.results import BestRow, FrontierRow, StepTime, column_of
+from orchestrator.results import BestRow, FrontierRow, StepTime
 from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import WinnerRepeats
 
@@ -301,25 +299,6 @@ def test_curves_are_brought_to_one_scale() -> None:
         shares = {point.batch_size: share for point, share in found[1]}
         assert shares[1024] == pytest.approx((1 + 16 / 1024) / 3, rel=0.01)
     assert relative(other, 4) is None
-
-
-def test_what_each_option_came_to() -> None:
-    study = replace(make_trial().study, budget_steps=50, grid=EvaluationGrid(spacing=0, min_gap=10))
-    names = (column_of("smoothing"), "status", "steps", "steps_to_goal", "best", "counted")
-    rows = [
-        (0.0, "exhausted", 50, 40, 0.1, True),
-        (0.0, "reached", 50, 30, 0.05, True),
-        (0.1, "exhausted", 50, 20, 0.2, True),
-        (0.1, "dominated", 20, None, 0.5, True),
-        (0.2, "dominated", 40, None, 0.4, True),
-        (0.2, "failed", 10, None, math.nan, False),
-        (None, "x", 0, None, math.nan, True),
-    ]
-    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
-    goal = Goal.parse("val/error < 0.3")
-    found = {p.option: (p.steps, p.best) for p in by_option(study, table, "smoothing", goal)}
-    # With 0.1 one was ended at 20, which 30 would have been too late for; with 0.2 one at 40.
-    assert found == {0.0: (30, 0.05), 0.1: (20, None), 0.2: (None, None)}
 
 
 GOAL = Goal.parse("test/error < 0.1")

@@ -29,7 +29,6 @@ from test_frontier import write_run
 from orchestrator.analysis import Estimate
 from orchestrator.analysis.cost import devices_of
 from orchestrator.analysis.scale_laws import ScalePoint, laws_of
-from orchestrator.analysis.tuned import OptionPoint
 from orchestrator.cli import live
 from orchestrator.files.places import Place
 from orchestrator.planning.studies import plan
@@ -106,10 +105,6 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
         for size in (1, 100)
     ]
-    points = [
-        OptionPoint(option=option, batch_size=size, steps=9, best=0.1)
-        for option in (0.1, name) for size in (1, 2)
-    ]  # fmt: skip
     workloads = dict.fromkeys((row.workload, row.goal) for row in rows)
     panels = [
         Panel(
@@ -117,7 +112,6 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             listed={name: listed},
             quality={name: bests, "cut": [replace(best, censored=True)]},
             devices=devices_of(times), settings=Settings(price_per_device_hour=2),
-            options={name: {name: points}},
             rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
@@ -511,8 +505,6 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     assert (tried.x, tried.y, tried.linear) == (
         "learning_rate", "warmup_fraction", ["warmup_fraction"]
     )  # fmt: skip
-    smoothed = {(p.batch_size, p.option) for p in panel.options["smooth"]["label_smoothing"]}
-    assert smoothed == {(size, option) for size in sizes for option in (0.0, 0.1)}
     assert {gap.batch_size for gap in panel.gaps} == set(sizes)
     # On a busy machine, step times may be too odd to be used.
     assert all(one.money is not None for cost in panel.costs for one in cost.priced)

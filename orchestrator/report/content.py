@@ -13,7 +13,7 @@ from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import Gap, gaps
 from orchestrator.analysis.scaling import Scaling, scalings
-from orchestrator.analysis.tuned import OptionPoint, RuleCost
+from orchestrator.analysis.tuned import RuleCost
 from orchestrator.analysis.words import in_count
 from orchestrator.records import Goal
 from orchestrator.results import BestRow, FrontierRow
@@ -107,8 +107,6 @@ class Panel:
     """Recipe -> the goal's metric of the best trial of each batch size."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
-    options: Mapping[str, Mapping[str, Sequence[OptionPoint]]] = field(default_factory=dict)
-    """Recipe -> metaparameter -> the results of each of its options."""
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)

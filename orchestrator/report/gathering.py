@@ -15,7 +15,7 @@ from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Curve, Panel, Settings, grouped
-from orchestrator.report.metaparameters import fixed_in, options_of
+from orchestrator.report.metaparameters import fixed_in
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_of
@@ -95,7 +95,6 @@ class Source:
         return replace(
             answer,
             tried={name: one for name, one in tried.items() if one is not None},
-            options={n: options_of(mine, tables, goal) for n, mine in by_recipe.items()},
             listed={name: listed_of(mine, tables, most) for name, mine in by_recipe.items()},
             fixed={name: fixed_in(mine) for name, mine in by_recipe.items()},
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),

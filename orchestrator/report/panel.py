@@ -56,7 +56,7 @@ FOLDS = (
         "metaparameters",
         "Metaparameters",
         metaparameters.finding,
-        (metaparameters.best_values, metaparameters.options),
+        (metaparameters.best_values,),
     ),
     Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
     Fold("training", "How the winners train", training.finding, (training.training_curves,)),
