@@ -1,9 +1,7 @@
 """Costs and metaparameters: planted powers, and a second way to count."""
 
-import itertools
 import math
 from dataclasses import replace
-from statistics import median_low
 
 import numpy as np
 import pytest
@@ -19,14 +17,13 @@ from orchestrator.analysis import (
     tuned,
 )
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_device
-from orchestrator.analysis.errors import best_of_fewer, errors_of, luck_of
+from orchestrator.analysis.errors import errors_of, luck_of
 from orchestrator.analysis.quality import gaps
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.analysis.words import frontier_cells, in_digits
 from orchestrator.records import Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import BestRow, FrontierRow, StepTime
-from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import WinnerRepeats
 
 SIZES = [2**k for k in range(11)]
@@ -320,26 +317,6 @@ def test_the_gap_is_what_was_lost_off_the_training_set() -> None:
 
 SWEPT = 2 ** np.arange(8)
 TRIALS, KEPT = 64, 5
-
-
-@pytest.mark.parametrize("known", [1, 3, 7])
-def test_best_of_n_is_the_median_over_all_choices(known: int) -> None:
-    steps = [3, 5, 5, 8, 13, 21, 34]
-    leaders = [Leader(trial=k, steps=one, resolution=1) for k, one in enumerate(steps[:known])]
-    row = replace(ROW, leaders=tuple(leaders), trials_used=len(steps))
-    found = dict(best_of_fewer(row).medians)
-    for count in range(1, len(steps) + 1):
-        every = [min(some) for some in itertools.combinations(steps, count)]
-        if count in found:
-            assert found[count] == median_low(sorted(every))
-        else:
-            assert sum(best > steps[known - 1] for best in every) > len(every) / 2
-    assert found[7] == 3
-
-
-def test_nothing_is_said_of_fewer_trials_where_no_design_chose_them() -> None:
-    (found,) = scalings([replace(ROW, searched=None)])
-    assert found.best_of == ()
 
 
 def swept(

@@ -19,7 +19,7 @@ from orchestrator.analysis.curve import (
     curves_through,
     ratio_of_draws,
 )
-from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
+from orchestrator.analysis.errors import Errors, Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.points import (
     ENOUGH_STEPS,
@@ -107,8 +107,6 @@ class Scaling(OfCurve):
     by_part: float | None = None
     """How many more steps two thirds of the trials would need, in doublings, over all batch sizes;
     None if too few of the best trials are known."""
-    best_of: tuple[BestOf, ...] = field(default=(), repr=False)
-    """The results that fewer trials would have found at each batch size."""
     verdict: str
     curves: Curves | None = field(default=None, repr=False)
     """All curves that the points allow."""
@@ -159,9 +157,7 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         censored = any(row.censored for row in curve)
         found = replace(found, verdict="trials were ended too early to tell" if censored else never)
-    # Fewer of the points that a sampler or somebody else chose would have been other ones.
-    best_of = tuple(best_of_fewer(p.row) for p in telling if p.row.searched is not None)
-    return replace(found, of_medians=of_medians, left_out=left_out, best_of=best_of)
+    return replace(found, of_medians=of_medians, left_out=left_out)
 
 
 def rises_after(logs: Floats, covariance: Floats) -> int:

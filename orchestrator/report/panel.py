@@ -49,7 +49,7 @@ FOLDS = (
         "enough",
         "Errors, and whether there were enough trials",
         numbers.trials_needed,
-        (numbers.made_of, numbers.best_of_trials),
+        (numbers.made_of,),
     ),
     Fold("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
     Fold(
