@@ -163,27 +163,9 @@ def comparisons_of(
     return [one for scaling in scalings for one in compared(forecasts[scaling.goal], [scaling])]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisePoint:
-    """The noise scale at one step, from all trainings that measured it there."""
-
-    step: int
-    trainings: int
-    scale: Estimate
-
-
-def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
-    """The noise scale at each step at which at least half of the trainings were measured. Intervals
-    come from the scatter of the trainings, or for a single training from its samples."""
-    by_step: dict[int, list[NoiseEstimate]] = {}
-    for course in courses:
-        for step, point in zip(course.steps, course.points, strict=True):
-            by_step.setdefault(step, []).append(point)
-    return [
-        NoisePoint(step=step, trainings=len(points), scale=_as_estimate(_mean(points)))
-        for step, points in sorted(by_step.items())
-        if 2 * len(points) >= len(courses)
-    ]
+def along(course: NoiseCourse) -> dict[int, Estimate]:
+    """Step -> the noise scale there, along one training, with the interval of its samples."""
+    return dict(zip(course.steps, map(_as_estimate, course.points), strict=True))
 
 
 def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.forecasts import NoisePoint, along, courses_of
+from orchestrator.analysis.forecasts import along, courses_of
 from orchestrator.analysis.words import critical_in_words, fifth_more_in_words, in_words
 from orchestrator.report.style import COLOURS, SYMBOLS, Drawing, guide, safe, whiskers
 
@@ -21,7 +21,7 @@ FURTHEST = 8
 """An interval is drawn up to this many times the largest value, and down likewise."""
 
 
-def noise_of(answer: Answer) -> dict[int, NoisePoint]:
+def noise_of(answer: Answer) -> dict[int, Estimate]:
     """Maps examples to the noise scale measured there, along the trunk."""
     trunk = answer.trunk
     rows = [
@@ -29,8 +29,10 @@ def noise_of(answer: Answer) -> dict[int, NoisePoint]:
         for ended in answer.queue.ended([trunk])
         for one in ended.measurements
     ]
-    found = along(courses_of(rows, trunk.batch_size).plain)
-    return {trunk.examples(point.step): point for point in found}
+    courses = courses_of(rows, trunk.batch_size).plain
+    return {
+        trunk.examples(step): scale for course in courses for step, scale in along(course).items()
+    }
 
 
 class Mark(NamedTuple):
@@ -48,7 +50,7 @@ class Mark(NamedTuple):
         return size.low or 0.0 if self.bound is None else self.bound
 
 
-def marks_of(answer: Answer, noise: Mapping[int, NoisePoint]) -> dict[str, list[Mark]]:
+def marks_of(answer: Answer, noise: Mapping[int, Estimate]) -> dict[str, list[Mark]]:
     """The batch sizes along the trunk: those that were measured, and the noise scale."""
     known = [verdict for verdict in answer.verdicts if verdict.is_known]
     points = [point.at_examples for point in answer.queue.points]
@@ -59,9 +61,7 @@ def marks_of(answer: Answer, noise: Mapping[int, NoisePoint]) -> dict[str, list[
             if v.critical is not None
         ],
         "noise scale": [
-            Mark(x, noise[x].scale, f"noise scale {in_words(noise[x].scale)}")
-            for x in points
-            if x in noise
+            Mark(x, noise[x], f"noise scale {in_words(noise[x])}") for x in points if x in noise
         ],
         "a fifth more examples": [
             Mark(
@@ -77,7 +77,7 @@ def marks_of(answer: Answer, noise: Mapping[int, NoisePoint]) -> dict[str, list[
 
 def batch_sizes_along(
     series: Mapping[str, Sequence[Mark]],
-    noise: Mapping[int, NoisePoint],
+    noise: Mapping[int, Estimate],
     schedules: Mapping[str, Mapping[str, Any]],
     *,
     trunk: int,
@@ -86,7 +86,7 @@ def batch_sizes_along(
 ) -> Drawing:
     """Draws each series as marks with intervals, the noise scale by examples as a line, schedules
     as steps, and lines at the smallest (the trunk's) and the largest batch size measured."""
-    line = {x: one.scale.value for x, one in noise.items() if x and math.isfinite(one.scale.value)}
+    line = {x: scale.value for x, scale in noise.items() if x and math.isfinite(scale.value)}
     marks = [mark for several in series.values() for mark in several]
     beginnings = [*line, *(mark.at_examples for mark in marks if mark.at_examples)]
     first = min(beginnings, default=1) / 1.3

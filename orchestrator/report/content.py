@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
-from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
+from orchestrator.analysis.forecasts import Comparison, Forecast, compared
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import Gap, gaps
@@ -111,9 +111,7 @@ class Panel:
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
-    """Recipe -> the best value of the goal's metric within several budgets."""
-    noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
-    """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
+    """Recipe -> the best value of the goal's metric in each of its studies, within one budget."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
 
@@ -180,12 +178,12 @@ class Panel:
 
     @cached_property
     def bests(self) -> list[BestRow]:
-        """The best value of each study within its recipe's whole budget, where it is known."""
+        """The best values, of those recipes of which all are known."""
         return [
             row
             for rows in self.quality.values()
             for row in rows
-            if row.within == rows[-1].within and not any(one.censored for one in rows)
+            if not any(one.censored for one in rows)
         ]
 
     @property

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis.cost import devices_of, doubts_about
-from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by, noise_courses
+from orchestrator.analysis.forecasts import Forecast, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import Goal, Study
 from orchestrator.report.content import Curve, Panel, Settings, grouped
 from orchestrator.report.metaparameters import fixed_in
-from orchestrator.report.quality import best_within_budgets
+from orchestrator.report.quality import best_in_budget
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, step_times
@@ -91,32 +91,25 @@ class Source:
         tables = outcomes(run, goal, studies)
         by_recipe = grouped(studies, lambda study: self.name(study.recipe))
         tried = {name: tried_of(mine, tables) for name, mine in by_recipe.items()}
-        noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
             tried={name: one for name, one in tried.items() if one is not None},
             listed={name: listed_of(mine, tables, most) for name, mine in by_recipe.items()},
             fixed={name: fixed_in(mine) for name, mine in by_recipe.items()},
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            quality=self._by_name(best_within_budgets(run, goal, studies)),
-            noise=noise,
-            forecasts=forecasts,
+            quality=self._by_name(best_in_budget(run, goal, studies)),
+            forecasts=self._forecasts(rows),
         )
 
     def _by_name(self, found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
 
-    def _forecasts(
-        self, rows: Sequence[FrontierRow]
-    ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        lines: dict[str, dict[int, list[NoisePoint]]] = {}
-        forecasts = []
+    def _forecasts(self, rows: Sequence[FrontierRow]) -> list[Forecast]:
         winners = {row.key: row.trial for row in rows if row.trial is not None}
-        for key, courses in noise_courses(self.run, self.studies, winners).items():
-            name = self.name(key.recipe)
-            lines.setdefault(name, {})[key.batch_size] = along(courses.plain)
-            forecasts.append(replace(forecast_by(key, courses), recipe=name))
-        return lines, forecasts
+        return [
+            replace(forecast_by(key, courses), recipe=self.name(key.recipe))
+            for key, courses in noise_courses(self.run, self.studies, winners).items()
+        ]
 
     def _named(self, rows: Sequence[Row]) -> list[Row]:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
