@@ -32,11 +32,10 @@ class Tuned(OfCurve):
     name: str
     points: tuple[tuple[int, float], ...]
     """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""
-    zeros: int
     exponent: Estimate | None
     """Exponent of the power of the batch size that the values follow: 1 is the linear rule, 0.5 the
     square root rule. Its interval comes from the scatter of the points about the power law. None if
-    there are too few points."""
+    there are too few points, or if a value is 0."""
 
     @property
     def is_rate(self) -> bool:
@@ -63,7 +62,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             points = [(size, numbers[name]) for size, numbers in values.items() if name in numbers]
             if len({value for _, value in points}) < 2:
                 continue
-            zeros = sum(params.get(name) == 0 for params in best.values())
+            known_all = all(params.get(name) != 0 for params in best.values())
             telling = [point for point in points if steps.get(point[0], 0) >= ENOUGH_STEPS]
             found.append(
                 Tuned(
@@ -72,8 +71,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
                     goal=goal,
                     name=name,
                     points=tuple(points),
-                    zeros=zeros,
-                    exponent=None if zeros else _power(telling),
+                    exponent=_power(telling) if known_all else None,
                 )
             )
     return found

@@ -65,18 +65,10 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
                 f"B^{curve.exponent.value:z.2f} for {curve.recipe} "
                 f"({first}{low:z.2f} to {high:z.2f})"
             )
-    zeros = [
-        f"{curve.recipe} ({curve.zeros} batch size{'s' * (curve.zeros > 1)})"
-        for curve in curves
-        if curve.zeros
-    ]
     falls = any(curve.exponent is not None and curve.exponent.value < 0 for curve in curves)
     how = "follows" if falls else "grows like"
     spoken = name.replace("_", " ")
-    said = f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
-    if zeros:
-        said += f" Best {spoken} is 0, which is not drawn, for {', '.join(zeros)}."
-    return said.strip()
+    return f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
 
 
 def finding(panel: Panel) -> str:

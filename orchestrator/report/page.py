@@ -12,7 +12,6 @@ from typing import Any
 from plotly.offline import get_plotlyjs
 
 from orchestrator.analysis import ScaleAnswer, methods_of
-from orchestrator.analysis.words import in_time
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.report.comparisons import comparisons, overview
@@ -173,8 +172,7 @@ def provenance_of(run: RunFiles) -> dict[str, object]:
 
 
 def _how_it_ran(run: RunFiles) -> dict[str, str]:
-    branches = holds_branches(run)
-    names = {"paused": "trained as far as was needed"} if branches else {}
+    names = {"paused": "trained as far as was needed"} if holds_branches(run) else {}
     tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
     statuses = Counter(status for table in tables for status in table["status"].to_pylist())
     ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
@@ -184,24 +182,7 @@ def _how_it_ran(run: RunFiles) -> dict[str, str]:
             "a compact run: all of the best trials; of repeats those of goals and noise scales; "
             "of the others only those that the answers need"
         )
-    if run.imported:
-        return facts
-    stop = run.sweep()["stop"]
-    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
-    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
-    if not branches:
-        facts["exact stopping"] = (
-            "on: trials that could no longer change the frontier were ended"
-            if on
-            else "off: every trial went on to its goals or its budget"
-        )
-    if times := sum(session.get("interruptions", 0) for session in run.sessions()):
-        lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
-        facts["lost processes and machines"] = (
-            f"{times:,} trials were interrupted; their slots lost {in_time(lost)} of work"
-        )
-    busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
-    return {"seed": str(run.sweep()["seed"]), **facts, "time training or evaluating": busy}
+    return facts if run.imported else {"seed": str(run.sweep()["seed"]), **facts}
 
 
 def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
