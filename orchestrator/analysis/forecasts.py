@@ -18,7 +18,7 @@ from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, NoiseEstimate
-from orchestrator.records import Study, StudyKey
+from orchestrator.records import Study, StudyKey, grouped
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -155,8 +155,7 @@ def comparisons_of(
     """The B_crit of each curve beside the forecasts from its winners, as far as their noise scale
     was measured. Each goal has winners of its own."""
     forecasts: dict[str, list[Forecast]] = {}
-    for goal in dict.fromkeys(row.goal for row in rows):
-        asked = (row for row in without_growing(rows) if row.goal == goal)
+    for goal, asked in grouped(without_growing(rows), lambda row: row.goal).items():
         winners = {row.key: row.trial for row in asked if row.trial is not None}
         found = noise_courses(run, run.studies(), winners)
         forecasts[goal] = [forecast_by(key, courses) for key, courses in found.items()]

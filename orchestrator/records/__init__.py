@@ -20,6 +20,7 @@ from orchestrator.records.errors import (
     wrong_value,
 )
 from orchestrator.records.goals import HELD_FOR, STAYS, Goal, Watch
+from orchestrator.records.grouping import grouped
 from orchestrator.records.ranges import (
     LARGEST,
     SMALLEST,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
 from orchestrator.analysis.forecasts import Comparison, Forecast, compared
@@ -15,19 +15,8 @@ from orchestrator.analysis.quality import Gap, gaps
 from orchestrator.analysis.scaling import Scaling, scalings
 from orchestrator.analysis.tuned import RuleCost
 from orchestrator.analysis.words import in_count
-from orchestrator.records import Goal
+from orchestrator.records import Goal, grouped
 from orchestrator.results import BestRow, FrontierRow
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """The items by key; keys and items keep their order."""
-    found: dict[Key, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from typing import Any
 
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_digits, in_time
-from orchestrator.report.content import Panel, grouped
+from orchestrator.records import grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import Drawing, mark, of_size
 

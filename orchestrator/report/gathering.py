@@ -13,8 +13,8 @@ from orchestrator.analysis.cost import devices_of, doubts_about
 from orchestrator.analysis.forecasts import Forecast, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.tuned import rule_costs
-from orchestrator.records import Goal, Study
-from orchestrator.report.content import Curve, Panel, Settings, grouped
+from orchestrator.records import Goal, Study, grouped
+from orchestrator.report.content import Curve, Panel, Settings
 from orchestrator.report.metaparameters import fixed_in
 from orchestrator.report.quality import best_in_budget
 from orchestrator.report.training import curves_of_winners

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from orchestrator.analysis.tuned import EFFECTIVE, Tuned, tuned
-from orchestrator.records import Range, Study
-from orchestrator.report.content import Panel, grouped
+from orchestrator.records import Range, Study, grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, lead
 from orchestrator.report.style import Drawing, Trace, guide, mark, of_size, safe
 

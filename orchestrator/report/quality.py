@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from orchestrator.analysis.quality import Gap
-from orchestrator.records import Goal, Study
-from orchestrator.report.content import Panel, grouped
+from orchestrator.records import Goal, Study, grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import Drawing, mark, of_size, safe, value_axis
 from orchestrator.results import BestRow, RunFiles, Within, best_of_studies

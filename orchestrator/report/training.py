@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from orchestrator.analysis.forecasts import Comparison, a_fifth_more
 from orchestrator.analysis.words import ends_of, factor_in_words, in_words
-from orchestrator.records import Goal, StudyKey
+from orchestrator.records import Goal, StudyKey, grouped
 from orchestrator.records.stages import TRUNK
-from orchestrator.report.content import Curve, Panel, grouped
+from orchestrator.report.content import Curve, Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
     MOST_CURVES,
