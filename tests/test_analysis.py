@@ -7,20 +7,19 @@ import numpy as np
 import pytest
 from test_report import ROW, UNREACHED
 
-from orchestrator.analysis import (
-    Estimate,
-    errors_in_words,
-    in_time,
-    in_words,
-    points_of,
-    scalings,
-    tuned,
-)
+from orchestrator.analysis import Estimate, scalings, tuned
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_line
 from orchestrator.analysis.errors import errors_of, luck_of
+from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import gaps
 from orchestrator.analysis.tuned import EFFECTIVE
-from orchestrator.analysis.words import frontier_cells, in_digits
+from orchestrator.analysis.words import (
+    errors_in_words,
+    frontier_cells,
+    in_digits,
+    in_time,
+    in_words,
+)
 from orchestrator.records import Goal
 from orchestrator.report.comparisons import groups_of, relative, shared_size
 from orchestrator.results import BestRow, FrontierRow, StepTime

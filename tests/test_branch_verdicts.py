@@ -11,21 +11,16 @@ from conftest import refused
 from numpy.typing import NDArray
 from quadratic import expected_risks
 
-from orchestrator.analysis import (
-    Estimate,
-    Verdict,
-    megatron,
-    schedule_of,
-    steps_saved,
-    verdict_in_words,
-)
+from orchestrator.analysis import Estimate
 from orchestrator.analysis.branches import (
     Branch,
+    Verdict,
     chosen_rates,
     settled,
     verdict_of,
 )
-from orchestrator.analysis.schedules import ScheduleStep
+from orchestrator.analysis.schedules import ScheduleStep, megatron, schedule_of, steps_saved
+from orchestrator.analysis.words import verdict_in_words
 from orchestrator.planning.branch_parts import Rates
 from orchestrator.search.branching import beside
 

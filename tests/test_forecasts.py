@@ -12,18 +12,20 @@ from test_growth import command
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import (
-    Estimate,
-    Scaling,
+from orchestrator.analysis import Estimate, Scaling, scalings
+from orchestrator.analysis.estimates import together
+from orchestrator.analysis.forecasts import (
+    Forecast,
+    NoiseCourse,
     a_fifth_more,
+    along,
     compared,
     comparisons_of,
     corrected,
-    factor_in_words,
-    scalings,
-    together,
+    foretold,
+    mean_of,
 )
-from orchestrator.analysis.forecasts import Forecast, NoiseCourse, along, foretold, mean_of
+from orchestrator.analysis.words import factor_in_words
 from orchestrator.cli import app
 from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results import RunFiles, frontier_of

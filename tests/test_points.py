@@ -11,10 +11,10 @@ from test_frontier import new_run
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import Estimate, points_of, scalings, sentence
+from orchestrator.analysis import Estimate, scalings, sentence
 from orchestrator.analysis.cost import advice, costs
 from orchestrator.analysis.pairs import Answers, sides_of
-from orchestrator.analysis.points import beside_minima
+from orchestrator.analysis.points import beside_minima, points_of
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status
 from orchestrator.report.answer import steps_to_goal

@@ -15,11 +15,11 @@ from conftest import ROOT, refused
 from test_report import GOAL, ROW, UNREACHED
 
 import orchestrator
-from orchestrator.analysis import Estimate, Scaling, fifth_in_words, scalings, sentence
+from orchestrator.analysis import Estimate, Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
 from orchestrator.analysis.scaling import SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import exponent_in_words, headline
+from orchestrator.analysis.words import exponent_in_words, fifth_in_words, headline
 from orchestrator.report.content import Panel
 from orchestrator.report.numbers import numbers
 

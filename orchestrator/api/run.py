@@ -10,26 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orchestrator.analysis import (
-    BestBatch,
-    Comparison,
-    CurvePair,
-    Difference,
-    RuleCost,
-    Scaling,
-    StudyPair,
-    Verdict,
-    agreement_in_words,
-    best_batch_sizes,
-    best_in_words,
-    compare_runs,
-    comparisons_of,
-    rule_costs,
-    scalings,
-    sentence,
-    verdict_in_words,
-)
+from orchestrator.analysis import Scaling, scalings, sentence
+from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
 from orchestrator.analysis.branch_answer import Answer, answer_in
+from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.forecasts import Comparison, comparisons_of
+from orchestrator.analysis.pairs import CurvePair, StudyPair
+from orchestrator.analysis.tuned import RuleCost, rule_costs
+from orchestrator.analysis.two_runs import Difference, agreement_in_words, compare_runs
+from orchestrator.analysis.words import verdict_in_words
 from orchestrator.api.command import run_command, several
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.cli.advising import Suggestion, advised_for

@@ -101,7 +101,8 @@ def report(
 
 
 def _for_paper(sources: Sequence[Source], format_: Format | None, *, methods: bool) -> None:
-    from orchestrator.analysis import methods_of, scalings
+    from orchestrator.analysis import scalings
+    from orchestrator.analysis.methods import methods_of
     from orchestrator.cli.answers import answer_cells, in_format
 
     if format_ is not None:
@@ -130,7 +131,7 @@ def _frontiers(runs: Sequence[RunFiles], goals: Sequence[GoalOf]) -> list[list[F
 
 def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
     """For each curve: where it bends, and the batch size that is recommended."""
-    from orchestrator.analysis import comparisons_of
+    from orchestrator.analysis.forecasts import comparisons_of
     from orchestrator.report import settings_of
 
     found = []

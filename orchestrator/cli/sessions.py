@@ -124,7 +124,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
 
 def print_branches(found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
-    from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
+    from orchestrator.analysis.words import confirmed_in_words, schedules_in_words, verdict_in_words
 
     if as_json:
         print_json(found.to_json())

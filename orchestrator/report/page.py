@@ -11,7 +11,8 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from orchestrator.analysis import ScaleAnswer, methods_of
+from orchestrator.analysis.methods import methods_of
+from orchestrator.analysis.scale_laws import ScaleAnswer
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.report.comparisons import comparisons, overview

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, scale_answer
-from orchestrator.analysis.best_batch import HEADS, rows_of
+from orchestrator.analysis.best_batch import HEADS, BestBatch, rows_of
+from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.words import capital
 from orchestrator.records import ENOUGH_SIZES, BadInput, grouped
 from orchestrator.report.sections import Show, bullets, fold, table
