@@ -293,7 +293,7 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
 
 
 def next_search() -> str:
-    """What the runs tell about ranges and numbers of points."""
+    """What the runs tell about ranges."""
     lines = [
         "## For your next search",
         "",

@@ -557,7 +557,6 @@ SHORTER = {
 
 PLACEHOLDERS = {
     "RUN": "runs/my_sweep", "A": "runs/my_sweep", "B": "runs/again",
-    "linear_rule@256": "sgd@256",
 }  # fmt: skip
 
 

@@ -202,5 +202,4 @@ def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settin
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     asked = {key: value for key, value in asked.items() if value is not None}
-    given: dict[str, Any] = {**own, **asked}
-    return Settings(**given)
+    return Settings(**{**own, **asked})
