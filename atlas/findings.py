@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claims import CLAIMS
-from lessons import points, ranges
+from lessons import ranges
 from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, numbers_of, opened, scalings_of
 from picture import intervals, said
 from rules import Answer, Claim
@@ -293,18 +293,9 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
 
 
 def next_search() -> str:
-    """What the runs tell about ranges and numbers of points."""
+    """What the runs tell about ranges."""
     lines = [
         "## For your next search",
-        "",
-        "**How many points suffice?** Suppose that fewer points had been tried. A number of 1.5 "
-        "means that the best of these fewer points needs 1.5 times the steps of the best of all "
-        "points. Each number is a median over all choices of so many points, and then the "
-        "geometric mean over recipes and batch sizes, at the middle goal. For your own workload, "
-        "try many points at one batch size first, and look at what `orchestrate frontier` says of "
-        "fewer and of more.",
-        "",
-        *points(),
         "",
         "**Which ranges?** Each row is about the best points of all batch sizes and goals: where "
         "in the searched range they lie. If many lie at one end, the range is too narrow there. "

@@ -18,10 +18,10 @@ from rules import CONFIDENCE, Asked, At, Floats, Numbers, Product
 from scipy import optimize, stats
 
 import orchestrator
-from orchestrator.analysis import Estimate, Scaling, points_of, scalings, tuned
+from orchestrator.analysis import Estimate, Scaling, scalings, tuned
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.forecasts import Comparison
-from orchestrator.analysis.points import CurvePoint, trained_points
+from orchestrator.analysis.points import CurvePoint, points_of, trained_points
 from orchestrator.analysis.tuned import EFFECTIVE
 from orchestrator.records import Study
 from orchestrator.results import FrontierRow, RunFiles

@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from orchestrator.analysis import Estimate, factor_in_words, in_words
+from orchestrator.analysis import Estimate
+from orchestrator.analysis.words import factor_in_words, in_words
 
 WIDTH, ROW, LINE, TOP, BOTTOM, MARGIN = 420, 32, 16, 8, 34, 14
 

@@ -33,9 +33,10 @@ from numpy.typing import NDArray
 from tables import Table, bounded
 
 import orchestrator
-from orchestrator.analysis import Estimate, points_of, scalings
+from orchestrator.analysis import Estimate, scalings
 from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.points import points_of
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, USEFUL_TOLERANCE
 from orchestrator.results import FrontierRow
 from orchestrator.results.frontier import Leader

@@ -16,7 +16,8 @@ from command_line import parser_of, print_result
 from tables import Table, bounded
 
 import orchestrator
-from orchestrator.analysis import Comparison, factor_in_words, in_words
+from orchestrator.analysis.forecasts import Comparison
+from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.records import Goal
 
 RUNS = Path(__file__).parent.parent / "atlas" / "runs"

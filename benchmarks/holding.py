@@ -20,7 +20,10 @@ from pathlib import Path
 from command_line import orchestrate, parser_of, print_result
 from tables import Table
 
-from orchestrator.analysis import Estimate, factor_in_words, holdings, in_words, ratio_of, scalings
+from orchestrator.analysis import Estimate, scalings
+from orchestrator.analysis.estimates import ratio_of
+from orchestrator.analysis.holding import holdings
+from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.records import Goal
 from orchestrator.results import RunFiles, frontier_of
 

@@ -18,8 +18,10 @@ from pathlib import Path
 from command_line import orchestrate, parser_of, print_result
 from tables import Table, Tables
 
-from orchestrator.analysis import bend_cells, holdings, in_words, points_of, scalings
-from orchestrator.analysis.words import exponent_in_words
+from orchestrator.analysis import scalings
+from orchestrator.analysis.holding import holdings
+from orchestrator.analysis.points import points_of
+from orchestrator.analysis.words import bend_cells, exponent_in_words, in_words
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 SMOKE = [

@@ -21,9 +21,10 @@ import numpy as np
 from command_line import orchestrate, parser_of, print_result
 from tables import Table, bounded
 
-from orchestrator.analysis import points_of, scalings
+from orchestrator.analysis import scalings
 from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import errors_of
+from orchestrator.analysis.points import points_of
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
 

@@ -11,13 +11,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "orchestrator"
 
 FLOORS = {
-    "api": 9,
-    "cli": 8,
-    "cluster": 7,
-    "sweeping": 6,
-    "report": 5,
+    "api": 10,
+    "cli": 9,
+    "cluster": 8,
+    "sweeping": 7,
+    "report": 6,
+    "analysis": 5,
     "planning": 4,
-    "analysis": 4,
     "results": 3,
     "search": 3,
     "training": 3,

@@ -17,7 +17,7 @@ from test_cooling import killed_at
 from test_growth import command
 from torch.nn import functional
 
-from orchestrator.analysis import points_of
+from orchestrator.analysis.points import points_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
 from orchestrator.records import BatchSchedule, EvaluationGrid, Extras, Stage, Trial

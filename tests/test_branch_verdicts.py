@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,26 +11,20 @@ from conftest import refused
 from numpy.typing import NDArray
 from quadratic import expected_risks
 
-from orchestrator.analysis import (
-    Estimate,
-    Verdict,
-    megatron,
-    schedule_of,
-    steps_saved,
-    verdict_in_words,
-)
+from orchestrator.analysis import Estimate
 from orchestrator.analysis.branches import (
     Branch,
-    choosing_seeds,
+    Verdict,
     chosen_rates,
     settled,
     verdict_of,
 )
-from orchestrator.analysis.schedules import ScheduleStep
+from orchestrator.analysis.schedules import ScheduleStep, megatron, schedule_of, steps_saved
+from orchestrator.analysis.words import verdict_in_words
 from orchestrator.planning.branch_parts import Rates
 from orchestrator.search.branching import beside
 
-LENGTH = 1024.0
+LENGTH = 1024
 
 
 def falling(examples: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -46,8 +39,8 @@ def branch(factor: int, cost: float, seed: int = 0, rate: float = 1.0) -> Branch
     )
 
 
-def judged(branches: Sequence[Branch]) -> Verdict:
-    return verdict_of(branches, batch_size=16, at_examples=12_000)
+def judged(branches: Sequence[Branch], choosing: int = 0) -> Verdict:
+    return verdict_of(branches, choosing=choosing, length=LENGTH, batch_size=16, at_examples=12_000)
 
 
 def by_law(critical: float, factors: Sequence[int] = (1, 2, 4, 8, 16)) -> Verdict:
@@ -109,7 +102,8 @@ def test_where_the_best_rate_is_an_end_others_may_cost_less() -> None:
                 for k, tried in rates.items()
                 for rate in tried
                 for seed in range(6)
-            ]
+            ],
+            choosing=3,
         )
 
     whole = among({1: [0.5, 1, 2], 2: [0.5, 1, 2], 4: [0.5, 1, 2]})
@@ -152,36 +146,22 @@ def test_rates_are_chosen_on_seeds_that_do_not_judge() -> None:
         for rate in (1.0, 2.0)
         for seed in range(4)
     ]
-    assert choosing_seeds(branches) == (0, 1)
-    assert [cost.rate for cost in judged(branches).costs] == [2.0, 2.0]
-    assert judged(branches).seeds == 2
-    chosen = chosen_rates([each for each in branches if each.seed < 2])
+    found = judged(branches, choosing=2)
+    assert [cost.rate for cost in found.costs] == [2.0, 2.0]
+    assert found.seeds == 2
+    chosen = chosen_rates([each for each in branches if each.seed < 2], LENGTH)
     enough = [each for each in branches if each.seed < 2 or each.rate == chosen[each.factor]]
-    assert judged(enough) == judged(branches)
+    assert judged(enough, choosing=2) == found
     broken = [
         replace(each, loss=each.loss * math.nan) if each.rate == 2 and not each.seed else each
         for each in branches
     ]
-    assert chosen_rates(broken) == {1: 1.0, 2: 1.0}
+    assert chosen_rates(broken, LENGTH) == {1: 1.0, 2: 1.0}
 
 
-@pytest.mark.parametrize(
-    ("branches", "values"),
-    [
-        ([branch(1, 1), branch(2, 1)], ("2 seeds",)),
-        (
-            [branch(k, 1, s, r) for k in (1, 2) for s in (0, 1) for r in (1, 2)],
-            ("1 judge", "1 choose"),
-        ),
-        ([branch(2, 1, 0), branch(2, 1, 1)], ("factor 1", "[2]")),
-        ([branch(k, 1, s) for k in (1, 2) for s in (0, 1, 0)], ("factor 1", "seed 0", 2)),
-        ([branch(1, 1, 0), branch(1, 1, 1), branch(2, 1, 1)], ("factor 2", "seed 0")),
-        ([], ("[] examples", "0 evaluations")),
-    ],
-)
-def test_too_little_is_refused(branches: Sequence[Branch], values: Any) -> None:
-    with refused("branch-count", *values):
-        judged(branches)
+def test_branches_that_all_diverge_are_refused() -> None:
+    with refused("branch-count", "diverged"):
+        judged([replace(branch(k, 1), loss=np.full(33, math.nan)) for k in (1, 2)])
 
 
 def verdict(
@@ -284,7 +264,13 @@ class Place:
 
     def judged(self, losses: dict[tuple[int, float], NDArray[np.float64]]) -> Verdict:
         branches = self.branches(losses, SEEDS)
-        return verdict_of(branches, batch_size=BATCH_SIZE, at_examples=self.step * BATCH_SIZE)
+        return verdict_of(
+            branches,
+            choosing=SEEDS // 2,
+            length=STEPS * BATCH_SIZE,
+            batch_size=BATCH_SIZE,
+            at_examples=self.step * BATCH_SIZE,
+        )
 
     def branches(
         self, losses: dict[tuple[int, float], NDArray[np.float64]], seeds: int
@@ -338,7 +324,7 @@ class Place:
             while new:
                 tried |= new
                 known = {(factor, rates[number]): found[number] for number in tried}
-                chosen = chosen_rates(self.branches(known, SEEDS // 2))
+                chosen = chosen_rates(self.branches(known, SEEDS // 2), STEPS * BATCH_SIZE)
                 new = beside(rates, tried, rates.index(chosen[factor]))
             losses |= known
         return self.judged(losses)
@@ -425,7 +411,7 @@ def test_a_loss_that_does_not_fall_tells_nothing() -> None:
         for factor in (1, 2, 4)
         for seed in range(5)
     ]
-    verdict = verdict_of(branches, batch_size=8, at_examples=160)
+    verdict = verdict_of(branches, choosing=0, length=1000, batch_size=8, at_examples=160)
     assert not verdict.is_known
     assert verdict.critical is None
     assert schedule_of([verdict], end="value") == schedule_of([verdict], end="low")

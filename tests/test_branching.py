@@ -141,6 +141,7 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"points": {"count": 3, "spacing": "loss"}}, ("bad-input", "points", "trunk")),
         ({"factors": [1, 0.5]}, ("wrong-value", "factors", 0.5)),
         ({"factors": [2, 4]}, ("wrong-value", "`factors`", 1)),
+        ({"factors": [1, 1]}, ("wrong-value", "`factors`", "[1, 1]")),
         ({"factors": [1, 256]}, ("batch-too-large", "factors", 256, "1,400")),
         ({"trunk": {**TRUNK, "space": {}}}, ("missing-value", "trunk", "learning_rate")),
         ({"trunk": {**TRUNK, "run": "runs/x"}}, ("wrong-value", "trunk", "optimizer, space")),

@@ -14,12 +14,13 @@ from test_report import ROW, UNREACHED
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import agreement_in_words, remarks_on
 from orchestrator.analysis.pairs import Answers
 from orchestrator.analysis.two_runs import (
     Agreement,
+    agreement_in_words,
     agreement_of,
     have_same_measurements,
+    remarks_on,
     with_holm,
 )
 from orchestrator.cli import app

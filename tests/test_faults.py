@@ -122,7 +122,7 @@ def commanded(*arguments: object, code: int = 0) -> str:
 def test_a_session_writes_the_frontier_first(
     trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["orchestrator.report"], "write_report_of", fails)
+    monkeypatch.setattr(sys.modules["orchestrator.report"], "write_page_of", fails)
     monkeypatch.setattr(answers, "answers_in_words", fails)
     (trained / "frontier.csv").unlink(missing_ok=True)
     said = commanded("resume", trained, "--no-ray", "--yes")

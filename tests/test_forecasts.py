@@ -12,18 +12,20 @@ from test_growth import command
 from typer.testing import CliRunner
 
 import orchestrator
-from orchestrator.analysis import (
-    Estimate,
-    Scaling,
+from orchestrator.analysis import Estimate, Scaling, scalings
+from orchestrator.analysis.estimates import together
+from orchestrator.analysis.forecasts import (
+    Forecast,
+    NoiseCourse,
     a_fifth_more,
+    along,
     compared,
     comparisons_of,
     corrected,
-    factor_in_words,
-    scalings,
-    together,
+    foretold,
+    mean_of,
 )
-from orchestrator.analysis.forecasts import Forecast, NoiseCourse, along, foretold, mean_of
+from orchestrator.analysis.words import factor_in_words
 from orchestrator.cli import app
 from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results import RunFiles, frontier_of
@@ -101,9 +103,8 @@ def test_a_step_without_a_gradient_is_left_out() -> None:
 
 
 def test_along_a_training() -> None:
-    points = along([course([1, 1, 1], [10, 20, 30], [0, 1, 2]), course([1, 1], [14, 20], [0, 7])])
-    assert [(p.step, p.trainings) for p in points] == [(0, 2), (1, 1), (2, 1), (7, 1)]
-    assert points[0].scale.value == pytest.approx(12)
+    scales = along(course([1, 1, 0.5], [10, 20, 20], [0, 1, 7]))
+    assert {step: scale.value for step, scale in scales.items()} == {0: 10, 1: 20, 7: 40}
 
 
 def forecast(value: float, batch_size: int = 16) -> Forecast:

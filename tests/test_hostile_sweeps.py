@@ -41,7 +41,7 @@ VALID = validated(
                 "budget": {"epochs": 1, "steps": 7},
             },
         ],
-        "report": {"baseline": "sgd@4"},
+        "report": {"compare_at": 4},
         "repeats": 2,
     },
     "here",

@@ -9,8 +9,9 @@ import pytest
 from conftest import ROOT, called
 from test_frontier import write_run
 
-from orchestrator.analysis import errors_in_words, in_words, methods_of, scalings
-from orchestrator.analysis.words import headline
+from orchestrator.analysis import scalings
+from orchestrator.analysis.methods import methods_of
+from orchestrator.analysis.words import errors_in_words, headline, in_words
 from orchestrator.cli.answers import in_format
 from orchestrator.records import Range, SearchPlan
 from orchestrator.results import FrontierRow, RunFiles, frontier_of

@@ -11,14 +11,14 @@ from test_frontier import new_run
 from test_raising import ended
 from test_report import ROW, ROWS, UNREACHED
 
-from orchestrator.analysis import Estimate, points_of, scalings, sentence
+from orchestrator.analysis import Estimate, scalings, sentence
 from orchestrator.analysis.cost import advice, costs
 from orchestrator.analysis.pairs import Answers, sides_of
+from orchestrator.analysis.points import beside_minima, points_of
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.content import Panel
-from orchestrator.report.numbers import table_of_ratios
 from orchestrator.results import FrontierRow, frontier_of, to_csv
 from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import WinnerRepeats
@@ -44,7 +44,6 @@ def test_a_lucky_winner_is_not_ahead_of_a_better_recipe() -> None:
     assert {point.recipe: point.steps for point in points_of(rows)} == {"lucky": 530, "solid": 420}
     found = advice(costs(every))
     assert (found.fastest.recipe, found.fastest.steps) == ("solid", 420)
-    assert ">1.26<" in table_of_ratios(rows)
     lines = {line.name: line for line in steps_to_goal(rows).as_plotly().data}
     assert list(lines["lucky"].y) == [530]
     assert lines["lucky"].error_y.arrayminus[0] == 16  # from the measurement before
@@ -68,7 +67,7 @@ def test_a_curve_has_medians_or_minima_and_says_which() -> None:
     assert "Steps are medians of repeats." in sentence(of_medians)
     assert "Steps are minima over trials." in sentence(of_minima)
     assert scalings([*curve, UNREACHED])[0].of_medians, "what no trial reached has none to repeat"
-    beside = table_of_ratios([*curve, *(replace(row, recipe="b") for row in ROWS)])
+    beside = beside_minima({"a": curve, "b": ROWS})
     assert "but the curves of b show minima over trials, which are too low" in beside
 
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import called, make_trial, refused
 
 from orchestrator import open_run
-from orchestrator.analysis import Estimate, scale_answer
+from orchestrator.analysis import Estimate
 from orchestrator.analysis.best_batch import EARLY, HIGH_RATE, best_batch_sizes
 from orchestrator.analysis.scale_laws import (
     BEST_BATCH,
@@ -27,6 +27,7 @@ from orchestrator.analysis.scale_laws import (
     laws_of,
     laws_of_critical,
     predicted_in_words,
+    scale_answer,
     scales_of,
 )
 from orchestrator.analysis.scaling import Scaling

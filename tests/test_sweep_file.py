@@ -147,7 +147,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (quadratic("d=0"), "`d`", 1, 0),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        ({"report": {"baseline": "sgd@" + "9" * 200}}, "report.baseline"),
     ],
 }
 """The rule that is broken -> changes to a sweep that break it, each with what the message shows.
@@ -270,7 +269,6 @@ def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
 EXAMPLES: dict[str, Any] = {
     "workloads": ["digits/cnn"],
     "recipes.space": {"learning_rate": 0.1},
-    "report.baseline": "sgd@64",
     "evaluate.min_examples": 500,
     "evaluate.spacing": 0.5,
     "evaluate.noise_scale": True,

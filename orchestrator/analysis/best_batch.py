@@ -22,7 +22,7 @@ import pyarrow as pa
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.valleys import Points, minima
 from orchestrator.analysis.words import in_words, listed
-from orchestrator.records import ENOUGH_SIZES, Study, Value
+from orchestrator.records import ENOUGH_SIZES, Study, Value, grouped
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import RunFiles, Within
 from orchestrator.results.best import reaches, sign_of
@@ -105,10 +105,8 @@ def best_batch_sizes(
     read = run.in_parallel(partial(_Searched, run, metric, sign), studies)
     if not any(one.measured for one in read):
         refuse_unmeasured(run, studies, metric)
-    curves: dict[tuple[str, str], list[_Searched]] = {}
-    for one in read:
-        if not one.study.grows:
-            curves.setdefault((one.study.workload, one.study.recipe), []).append(one)
+    constant = [one for one in read if not one.study.grows]
+    curves = grouped(constant, lambda one: (one.study.workload, one.study.recipe))
     found = []
     amounts: list[Within | None] = [*within] if within else [None]
     for amount in amounts:

@@ -9,17 +9,15 @@ factor 1 had the loss that the branch of factor k has after its L examples.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
 from orchestrator.analysis.branch_costs import (
     COMPARED_AT,
     END,
-    ENOUGH_EVALUATIONS,
     critical_batch_size,
     examples_ratio,
     fifth_more,
@@ -28,9 +26,6 @@ from orchestrator.analysis.branch_costs import (
 )
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.records import BadInput
-
-FEWEST_SEEDS = 2
-"""Smallest number of seeds that judge: a single one shows no scatter."""
 
 STILL = math.log(1.25)
 """Largest change of the logarithm of an answer from one length to the next that still counts as
@@ -100,28 +95,17 @@ class Verdict:
         return min(self.fifth_more_batch_size.ends[0], self.costs[-1].factor * self.batch_size)
 
 
-def choosing_seeds(branches: Collection[Branch]) -> tuple[int, ...]:
-    """The seeds that choose learning rates and do not judge: a rate is chosen partly because it was
-    lucky, so its luck must not count. They are the seeds of the first half that have all factors
-    and rates. If each factor has one rate, none are needed.
-
-    With a third instead of half of the seeds, rates are chosen badly so often that 90 % intervals
-    cover 86 to 89 % (noisy quadratic, six seeds)."""
-    settings = {(each.factor, each.rate) for each in branches}
-    if len(settings) == len({factor for factor, _ in settings}):
-        return ()
-    seeds = sorted({each.seed for each in branches})
-    complete = Counter(each.seed for each in branches)
-    return tuple(seed for seed in seeds[: len(seeds) // 2] if complete[seed] == len(settings))
-
-
-def chosen_rates(branches: Collection[Branch]) -> dict[int, float]:
+def chosen_rates(branches: Collection[Branch], length: int) -> dict[int, float]:
     """Factor -> the rate at which these branches have the lowest mean loss at the end; the lowest
     of equal ones. A rate at which a branch diverged is chosen only if there is no other."""
-    length = _length_of(branches)
     losses: dict[tuple[int, float], list[float]] = {}
     for each in branches:
         losses.setdefault((each.factor, each.rate), []).append(_smoothed(each, length)[END])
+    if not np.isfinite([*chain(*losses.values())]).any():
+        raise BadInput(
+            "All branches diverged, at each of their learning rates. Add lower ones.",
+            code="branch-count",
+        )
     rates: dict[int, float] = {}
     for factor, rate in sorted(losses):
         best = rates.setdefault(factor, rate)
@@ -130,13 +114,19 @@ def chosen_rates(branches: Collection[Branch]) -> dict[int, float]:
     return rates
 
 
-def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: int) -> Verdict:
-    """The verdict on one point. Judging seeds need no branches at rates that weren't chosen."""
-    length = _length_of(branches)
-    choosing = choosing_seeds(branches)
-    rates = chosen_rates([each for each in branches if not choosing or each.seed in choosing])
-    judging = sorted({each.seed for each in branches} - set(choosing))
-    _check(branches, rates, choosing, judging)
+def verdict_of(
+    branches: Collection[Branch], *, choosing: int, length: int, batch_size: int, at_examples: int
+) -> Verdict:
+    """The verdict on one point from branches of a length in examples. Seeds below `choosing` choose
+    the learning rates, of which they need all, and do not judge: a rate is chosen partly because it
+    was lucky, so its luck must not count. If each factor has one rate, none need to choose.
+
+    If a third instead of half of the seeds choose, rates are chosen badly so often that 90 %
+    intervals cover 86 to 89 % (noisy quadratic, six seeds)."""
+    rates = chosen_rates(
+        [each for each in branches if each.seed < choosing or not choosing], length
+    )
+    judging = sorted({each.seed for each in branches if each.seed >= choosing})
     table = {(each.factor, each.rate, each.seed): each for each in branches}
     curves = {
         factor: np.array([_smoothed(table[factor, rate, seed], length) for seed in judging])
@@ -148,7 +138,7 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
             f"{rates[1]:g} times the trunk's. Add lower ones."
         )
     ends = {factor: _not_tried(branches, factor, rate) for factor, rate in rates.items()}
-    unknown = _unknown(curves[1], ends[1], round(length), batch_size)
+    unknown = _unknown(curves[1], ends[1], length, batch_size)
     costs = tuple(
         _cost(factor, rates[factor], ends[factor], curves, known=not unknown) for factor in curves
     )
@@ -159,7 +149,7 @@ def verdict_of(branches: Collection[Branch], *, batch_size: int, at_examples: in
     return Verdict(
         batch_size=batch_size,
         at_examples=at_examples,
-        length=round(length),
+        length=length,
         seeds=len(judging),
         costs=costs,
         is_known=not unknown,
@@ -204,49 +194,7 @@ def _unknown(reference: Floats, not_tried: str, length: int, batch_size: int) ->
     return ""
 
 
-def _check(
-    branches: Collection[Branch],
-    rates: Mapping[int, float],
-    choosing: Collection[int],
-    judging: Sequence[int],
-) -> None:
-    counts = Counter((each.factor, each.rate, each.seed) for each in branches)
-    several = len({(factor, rate) for factor, rate, _ in counts}) > len(rates)
-    if min(rates) != 1 or len(rates) < 2:
-        raise BadInput(
-            f"A verdict needs factor 1 and larger ones, not {sorted(rates)}.", code="branch-count"
-        )
-    if len(judging) < FEWEST_SEEDS or (several and not choosing):
-        raise BadInput(
-            f"A verdict needs {FEWEST_SEEDS} seeds that judge and, if a factor has several rates, "
-            f"one more in the first half of all that has every factor and rate. But {len(judging)} "
-            f"judge and {len(choosing)} choose; add seeds, or give each factor one rate.",
-            code="branch-count",
-        )
-    wanted = [(factor, rate, seed) for factor, rate in rates.items() for seed in judging]
-    for factor, rate, seed in (key for key in (*wanted, *counts) if counts[key] != 1):
-        raise BadInput(
-            f"A verdict needs one branch of factor {factor} at {rate:g} times the learning rate "
-            f"for seed {seed}, but has {counts[factor, rate, seed]}.",
-            code="branch-count",
-        )
-
-
-def _length_of(branches: Collection[Branch]) -> float:
-    """The number of examples of each branch. A branch that diverged may have ended early."""
-    sound = [each for each in branches if np.isfinite(each.loss).all()]
-    lengths = sorted({float(each.examples[-1]) for each in sound})
-    fewest = min((int((each.examples > 0).sum()) for each in sound), default=0)
-    if len(lengths) != 1 or fewest < ENOUGH_EVALUATIONS:
-        raise BadInput(
-            f"Branches must not all diverge, and need one length and {ENOUGH_EVALUATIONS} "
-            f"evaluations, but have lengths of {lengths} examples and {fewest} evaluations.",
-            code="branch-count",
-        )
-    return lengths[0]
-
-
-def _smoothed(branch: Branch, length: float) -> Floats:
+def _smoothed(branch: Branch, length: int) -> Floats:
     """The smoothed loss at all `COMPARED_AT`; infinite if the loss was not always finite."""
     if np.isfinite(branch.loss).all():
         with np.errstate(over="ignore", invalid="ignore"):

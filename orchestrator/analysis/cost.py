@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -35,7 +35,7 @@ class Device:
     smallest: int
     largest: int
     """Largest number of examples per device and step that was measured."""
-    timed: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+    timed: Mapping[int, tuple[float, float]]
     """Number of devices that were measured together -> the same two, with their exchange."""
 
     @property
@@ -109,9 +109,6 @@ class Advice:
     """The choice with the least product of time and work. In steps and examples of a hyperbola this
     is B_crit, where both are twice their minimum."""
     by_step_times: bool
-    if_free: Cost | None
-    """The fastest choice on any number of devices if the exchange of gradients took no time; None
-    if so many devices were timed, or if nothing was."""
 
 
 def devices_of(times: Iterable[StepTime]) -> dict[str, Device]:
@@ -152,16 +149,18 @@ def _device_of(times: Sequence[StepTime]) -> Device:
     gradients takes time. Where one was not timed up to the largest batch size, the line is that of
     all times together."""
     largest = max(time.batch_size for time in times)
-    lines = {}
+    timed = {}
     for count in sorted({time.ranks for time in times}):
         own = [time for time in times if time.ranks == count]
         told = len({_per_device(t) for t in own}) > 1 and max(t.batch_size for t in own) == largest
-        lines[count] = fit_device([(_per_device(t), t.seconds) for t in (own if told else times)])
-    return replace(
-        next(iter(lines.values())),
+        timed[count] = fit_line([(_per_device(t), t.seconds) for t in (own if told else times)])
+    overhead, per_example = next(iter(timed.values()))
+    return Device(
+        overhead=overhead,
+        per_example=per_example,
         smallest=min(map(_per_device, times)),
         largest=max(map(_per_device, times)),
-        timed={count: (line.overhead, line.per_example) for count, line in lines.items()},
+        timed=timed,
     )
 
 
@@ -191,10 +190,10 @@ def _unlike(devices: Mapping[str, Device]) -> tuple[str, str, float] | None:
     return rates[max(rates)], rates[min(rates)], max(rates) / min(rates)
 
 
-def fit_device(points: Sequence[tuple[int, float]]) -> Device:
-    """The device fitted to (examples, seconds) of its steps: of all lines through two of them, or
-    through one of them with an overhead of 0 or without a price per example, the one with the least
-    sum of relative errors. A single time that is far off does not move it."""
+def fit_line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Overhead and seconds per example by (examples, seconds) of steps: of all lines through two of
+    them, or through one of them with an overhead of 0 or without a price per example, the one with
+    the least sum of relative errors. A single time that is far off does not move it."""
     examples, seconds = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
     lines = [(0.0, s / e) for e, s in points] + [(s, 0.0) for _, s in points]
     for (e, s), (other, longer) in combinations(points, 2):
@@ -203,13 +202,8 @@ def fit_device(points: Sequence[tuple[int, float]]) -> Device:
             lines.append((s - slope * e, slope))
     allowed = np.array([line for line in lines if min(line) >= 0])
     off = abs((allowed[:, :1] + allowed[:, 1:] * examples) / seconds - 1)
-    best = int(off.sum(axis=1).argmin())
-    return Device(
-        overhead=float(allowed[best, 0]),
-        per_example=float(allowed[best, 1]),
-        smallest=int(examples.min()),
-        largest=int(examples.max()),
-    )
+    overhead, per_example = allowed[off.sum(axis=1).argmin()].tolist()
+    return overhead, per_example
 
 
 def costs(
@@ -290,17 +284,16 @@ def advice(costs: Sequence[Cost]) -> Advice | None:
     def work(choice: Cost) -> float:
         return choice.priced[0].device_seconds if by_times else choice.examples
 
-    every = [replace(cost, priced=()) for cost in costs]
+    choices = [replace(cost, priced=()) for cost in costs]
     if by_times:
-        every = [replace(cost, priced=(price,)) for cost in costs for price in cost.priced]
-    choices = [choice for choice in every if not by_times or choice.priced[0].timed]
-    free = min(_within_a_tenth(every, time), key=work)
+        choices = [
+            replace(cost, priced=(price,)) for cost in costs for price in cost.priced if price.timed
+        ]
     return Advice(
         fastest=min(_within_a_tenth(choices, time), key=work),
         cheapest=min(_within_a_tenth(choices, work), key=time),
         balanced=min(choices, key=lambda choice: time(choice) * work(choice)),
         by_step_times=by_times,
-        if_free=None if not by_times or free.priced[0].timed else free,
     )
 
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from orchestrator.analysis.estimates import Estimate, Floats, normal_reach
 from orchestrator.analysis.points import CurvePoint
-from orchestrator.results import FrontierRow
 from orchestrator.results.repeats import WinnerRepeats
 
 PART = 2 / 3
@@ -191,39 +190,3 @@ def _known(point: CurvePoint) -> dict[int, float]:
     if point.again is not None:
         return {trial: median for trial, median, _ in point.again.medians}
     return {leader.trial: leader.steps for leader in point.row.leaders}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BestOf:
-    """The fewest steps that fewer trials would have found at one batch size."""
-
-    batch_size: int
-    trials: int
-    """N, the number of trials that competed."""
-    steps: int | None
-    """The fewest steps of any of these trials; None where no trial is known to be the best."""
-    medians: tuple[tuple[int, int], ...]
-    """(n, median fewest steps of the best of n), as far as the best trials determine it."""
-
-
-def best_of_fewer(row: FrontierRow) -> BestOf:
-    """The median of the best over all choices of n of the N trials follows exactly from the k best
-    trials, as long as more than half of these choices hold one of the k."""
-    steps = [leader.steps for leader in row.leaders]
-    found = ((n, _median_best(steps, row.trials_used, n)) for n in range(1, row.trials_used + 1))
-    return BestOf(
-        batch_size=row.batch_size,
-        trials=row.trials_used,
-        steps=steps[0] if steps else None,
-        medians=tuple((count, median) for count, median in found if median is not None),
-    )
-
-
-def _median_best(known: list[int], total: int, count: int) -> int | None:
-    """The median, over all choices of `count` of the trials, of the fewest steps: the smallest
-    known for which half of the choices hold it or a better one. None if none is."""
-    choices = math.comb(total, count)
-    for number, steps in enumerate(known, start=1):
-        if 2 * math.comb(total - number, count) <= choices:
-            return steps
-    return None

@@ -18,7 +18,7 @@ from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, NoiseEstimate
-from orchestrator.records import Study, StudyKey
+from orchestrator.records import Study, StudyKey, grouped
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -155,35 +155,16 @@ def comparisons_of(
     """The B_crit of each curve beside the forecasts from its winners, as far as their noise scale
     was measured. Each goal has winners of its own."""
     forecasts: dict[str, list[Forecast]] = {}
-    for goal in dict.fromkeys(row.goal for row in rows):
-        asked = (row for row in without_growing(rows) if row.goal == goal)
+    for goal, asked in grouped(without_growing(rows), lambda row: row.goal).items():
         winners = {row.key: row.trial for row in asked if row.trial is not None}
         found = noise_courses(run, run.studies(), winners)
         forecasts[goal] = [forecast_by(key, courses) for key, courses in found.items()]
     return [one for scaling in scalings for one in compared(forecasts[scaling.goal], [scaling])]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisePoint:
-    """The noise scale at one step, from all trainings that measured it there."""
-
-    step: int
-    trainings: int
-    scale: Estimate
-
-
-def along(courses: Sequence[NoiseCourse]) -> list[NoisePoint]:
-    """The noise scale at each step at which at least half of the trainings were measured. Intervals
-    come from the scatter of the trainings, or for a single training from its samples."""
-    by_step: dict[int, list[NoiseEstimate]] = {}
-    for course in courses:
-        for step, point in zip(course.steps, course.points, strict=True):
-            by_step.setdefault(step, []).append(point)
-    return [
-        NoisePoint(step=step, trainings=len(points), scale=_as_estimate(_mean(points)))
-        for step, points in sorted(by_step.items())
-        if 2 * len(points) >= len(courses)
-    ]
+def along(course: NoiseCourse) -> dict[int, Estimate]:
+    """Step -> the noise scale there, along one training, with the interval of its samples."""
+    return dict(zip(course.steps, map(_as_estimate, course.points), strict=True))
 
 
 def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:

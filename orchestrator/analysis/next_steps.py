@@ -23,7 +23,7 @@ from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
 from orchestrator.analysis.words import ends_of
-from orchestrator.records import Study
+from orchestrator.records import Study, grouped
 from orchestrator.results import MeanCost
 
 StepKind = Literal["trials", "repeats", "batch size"]
@@ -185,9 +185,8 @@ def _after(errors: Errors, step: Step | None) -> Floats | None:
 
 def with_price(step: Step, studies: Sequence[Study], taken: Sequence[MeanCost]) -> Step:
     """The step with the price of its trainings, for all its workloads and recipes together."""
-    of_recipes: dict[tuple[str, str], list[MeanCost]] = {}
-    for one in sorted(taken, key=lambda one: one.key.batch_size):
-        of_recipes.setdefault((one.key.workload, one.key.recipe), []).append(one)
+    ordered = sorted(taken, key=lambda one: one.key.batch_size)
+    of_recipes = grouped(ordered, lambda one: (one.key.workload, one.key.recipe))
     added = [
         (trials, repeats, *_price_at(of_recipes[names], size))
         for names, size, trials, repeats in _added(step, studies)

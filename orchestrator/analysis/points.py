@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from orchestrator.records import Value
+from orchestrator.records import Value, grouped
 from orchestrator.results import FrontierRow
 from orchestrator.results.repeats import WinnerRepeats
 
@@ -79,9 +79,7 @@ class CurvePoint:
 def curves_of(rows: Sequence[FrontierRow]) -> dict[Names, list[FrontierRow]]:
     """Maps the names of each curve to its rows of a frontier, from the smallest batch size up. Rows
     of trainings with a schedule of batch sizes are left out."""
-    curves: dict[Names, list[FrontierRow]] = {}
-    for row in without_growing(rows):
-        curves.setdefault((row.workload, row.recipe, row.goal), []).append(row)
+    curves = grouped(without_growing(rows), lambda row: (row.workload, row.recipe, row.goal))
     return {names: sorted(curve, key=lambda row: row.batch_size) for names, curve in curves.items()}
 
 

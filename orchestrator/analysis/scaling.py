@@ -19,7 +19,7 @@ from orchestrator.analysis.curve import (
     curves_through,
     ratio_of_draws,
 )
-from orchestrator.analysis.errors import BestOf, Errors, Parts, best_of_fewer, errors_of
+from orchestrator.analysis.errors import Errors, Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.points import (
     ENOUGH_STEPS,
@@ -62,10 +62,6 @@ GOOD_FIT_LOG2 = 0.25
 """Scatter about the curve beyond the known errors, as a standard deviation in doublings, up to
 which bends are said to fit."""
 
-STARVES = (
-    "Below batch size {:,}, training takes more examples; perhaps the budget or the search is too "
-    "small there."
-)
 FLAT = "flat: a larger batch size saves no steps in the range tested"
 BENDS = "no bend fits the curve, so read the answer from the points"
 SCALES = "still scaling at the largest batch size"
@@ -90,8 +86,6 @@ class Scaling(OfCurve):
     steps_min: Estimate | None = None
     """The fewest steps that any batch size would need; None if the curve does not bend yet."""
     perfect_scaling_until: Estimate | None = None
-    perfect_scaling_from: int | None = None
-    """The batch size from which on scaling is perfect, if smaller ones need more examples."""
     exponent: Estimate | None = None
     """Exponent of the bend, which is 1 for the law of B_crit; None if it does not bend yet."""
     fit_residual_log2: float | None = None
@@ -107,8 +101,6 @@ class Scaling(OfCurve):
     by_part: float | None = None
     """How many more steps two thirds of the trials would need, in doublings, over all batch sizes;
     None if too few of the best trials are known."""
-    best_of: tuple[BestOf, ...] = field(default=(), repr=False)
-    """The results that fewer trials would have found at each batch size."""
     verdict: str
     curves: Curves | None = field(default=None, repr=False)
     """All curves that the points allow."""
@@ -159,9 +151,7 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         never = "the goal was never reached" + ", in the median of repeats" * of_medians
         censored = any(row.censored for row in curve)
         found = replace(found, verdict="trials were ended too early to tell" if censored else never)
-    # Fewer of the points that a sampler or somebody else chose would have been other ones.
-    best_of = tuple(best_of_fewer(p.row) for p in telling if p.row.searched is not None)
-    return replace(found, of_medians=of_medians, left_out=left_out, best_of=best_of)
+    return replace(found, of_medians=of_medians, left_out=left_out)
 
 
 def rises_after(logs: Floats, covariance: Floats) -> int:
@@ -226,18 +216,9 @@ def scaling_of(
         critical_batch_size=None if refused else critical,
         steps_min=None if endless else curves.steps_min,
         perfect_scaling_until=curves.examples_within(PERFECT_TOLERANCE),
-        perfect_scaling_from=_first_enough(points),
         exponent=None if endless else curves.exponent,
         verdict=verdict,
     )
-
-
-def _first_enough(points: Sequence[tuple[int, float]]) -> int | None:
-    """The smallest tested batch size whose examples are within the tolerance of perfect scaling, if
-    those of a smaller one are not."""
-    fewest = min(size * steps for size, steps in points)
-    near = [size for size, steps in points if size * steps <= (1 + PERFECT_TOLERANCE) * fewest]
-    return None if near[0] == points[0][0] else near[0]
 
 
 def compared_with(one: Scaling, other: Scaling) -> tuple[Estimate, Estimate]:

@@ -34,7 +34,7 @@ class BranchJudge:
         choosing = [
             finished for finished in ended if point.seed_of(finished.trial) < point.choosing
         ]
-        rates = chosen_rates([*self.branches(point, length, choosing)])
+        rates = chosen_rates([*self.branches(point, length, choosing)], length)
         return {
             study.batch_size: [*map(self._rate, study.search.points)].index(rates[factor])
             for study in point.studies
@@ -46,6 +46,8 @@ class BranchJudge:
     def verdict(self, point: Fork, length: int, ended: Iterable[FinishedTrial]) -> Verdict:
         return verdict_of(
             [*self.branches(point, length, ended)],
+            choosing=point.choosing,
+            length=length,
             batch_size=point.studies[0].batches.first,
             at_examples=point.at_examples,
         )

@@ -10,16 +10,14 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from orchestrator.analysis.estimates import Estimate, normal_reach, reach_of
 from orchestrator.analysis.pairs import Answers, Error, Side, StudyPair, sides_of, study_pair
 from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of, has_medians
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import factor_in_words
-from orchestrator.records import ENOUGH_SIZES, Goal, Study, Value
-from orchestrator.results import FrontierRow, RunFiles, column_of
-from orchestrator.results.counting import next_possible
+from orchestrator.records import ENOUGH_SIZES, Value
+from orchestrator.results import FrontierRow, RunFiles
 
 EFFECTIVE = "effective learning rate"
 """The learning rate over 1 - momentum: the total distance by which a gradient moves the weights."""
@@ -34,11 +32,10 @@ class Tuned(OfCurve):
     name: str
     points: tuple[tuple[int, float], ...]
     """(batch size, value), from the smallest batch size up, without batch sizes where it is 0."""
-    zeros: int
     exponent: Estimate | None
     """Exponent of the power of the batch size that the values follow: 1 is the linear rule, 0.5 the
     square root rule. Its interval comes from the scatter of the points about the power law. None if
-    there are too few points."""
+    there are too few points, or if a value is 0."""
 
     @property
     def is_rate(self) -> bool:
@@ -65,7 +62,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
             points = [(size, numbers[name]) for size, numbers in values.items() if name in numbers]
             if len({value for _, value in points}) < 2:
                 continue
-            zeros = sum(params.get(name) == 0 for params in best.values())
+            known_all = all(params.get(name) != 0 for params in best.values())
             telling = [point for point in points if steps.get(point[0], 0) >= ENOUGH_STEPS]
             found.append(
                 Tuned(
@@ -74,8 +71,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
                     goal=goal,
                     name=name,
                     points=tuple(points),
-                    zeros=zeros,
-                    exponent=None if zeros else _power(telling),
+                    exponent=_power(telling) if known_all else None,
                 )
             )
     return found
@@ -103,43 +99,6 @@ def _power(points: Sequence[tuple[int, float]]) -> Estimate | None:
     (slope, _), covariance = np.polyfit(sizes, values, 1, cov=True)
     reach = float(np.sqrt(covariance[0, 0])) * reach_of(len(points) - 2)
     return Estimate(value=float(slope), low=float(slope - reach), high=float(slope + reach))
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptionPoint:
-    """The results of the trials with one option of a metaparameter at one batch size."""
-
-    option: Value
-    batch_size: int
-    steps: int | None
-    """Fewest steps to the goal. None if none reached it or one ended early might have sooner."""
-    best: float | None
-    """Best value of the goal's metric. None if trials were ended early or nothing was measured."""
-
-
-def by_option(study: Study, outcomes: pa.Table, name: str, goal: Goal) -> list[OptionPoint]:
-    """A point for each option, from the outcomes of the study's trials."""
-    column = column_of(name)
-    rows = [row for row in outcomes.to_pylist() if row["counted"] and row.get(column) is not None]
-    better = max if goal.direction == ">" else min
-    found = []
-    for option in dict.fromkeys(row[column] for row in rows):
-        of_option = [row for row in rows if row[column] == option]
-        reached = [r["steps_to_goal"] for r in of_option if r["steps_to_goal"] is not None]
-        steps = min(reached, default=math.inf)
-        upcoming = [next_possible(study, r) for r in of_option if r["steps_to_goal"] is None]
-        sooner = any(step is not None and step <= steps for step in upcoming)
-        ended_early = any(next_possible(study, r) is not None for r in of_option)
-        values = [r["best"] for r in of_option if math.isfinite(r["best"])]
-        found.append(
-            OptionPoint(
-                option=option,
-                batch_size=study.batch_size,
-                steps=None if sooner or not reached else min(reached),
-                best=better(values) if values and not ended_early else None,
-            )
-        )
-    return found
 
 
 Known = tuple[StudyPair, Side, Side]

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.scaling import BENDS, SCALES, STARVES, Scaling
+from orchestrator.analysis.scaling import BENDS, SCALES, Scaling
 from orchestrator.analysis.schedules import Confirmed
 from orchestrator.records import Study
 from orchestrator.results import FrontierRow
@@ -98,8 +98,6 @@ def remarks_of(scaling: Scaling) -> list[str]:
         said.append(
             "Batch sizes below the smallest tested may take fewer examples, so test smaller ones."
         )
-    if scaling.perfect_scaling_from is not None:
-        said.append(STARVES.format(scaling.perfect_scaling_from))
     if scaling.verdict == BENDS:
         said.append(f"{capital(BENDS)}.")
     if scaling.exponent is not None:

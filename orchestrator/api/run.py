@@ -10,25 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from orchestrator.analysis import (
-    BestBatch,
-    Comparison,
-    CurvePair,
-    Difference,
-    RuleCost,
-    Scaling,
-    StudyPair,
-    Verdict,
-    agreement_in_words,
-    best_batch_sizes,
-    best_in_words,
-    compare_runs,
-    comparisons_of,
-    rule_costs,
-    scalings,
-    sentence,
-    verdict_in_words,
-)
+from orchestrator.analysis import Scaling, scalings, sentence
+from orchestrator.analysis.best_batch import BestBatch, best_batch_sizes, best_in_words
+from orchestrator.analysis.branch_answer import Answer, answer_in
+from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.forecasts import Comparison, comparisons_of
+from orchestrator.analysis.pairs import CurvePair, StudyPair
+from orchestrator.analysis.tuned import RuleCost, rule_costs
+from orchestrator.analysis.two_runs import Difference, agreement_in_words, compare_runs
+from orchestrator.analysis.words import verdict_in_words
 from orchestrator.api.command import run_command, several
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.cli.advising import Suggestion, advised_for
@@ -46,7 +36,6 @@ from orchestrator.results import (
     parse_goals,
 )
 from orchestrator.results.export import export_compact
-from orchestrator.sweeping.branch_answer import Answer, answer_in, write_page
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -252,14 +241,14 @@ class Run:
         self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
     ) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
-        from orchestrator.report import Source, frontier_for_page, write_report_of
+        from orchestrator.report import frontier_for_page, write_page_of
 
         page = self._files.page if path is None else Place.at(path)
         if holds_branches(self._files) and goal is None:
-            write_page(self._files, self._branches(), page)
-            return str(page)
-        rows = frontier_for_page(self._files, parse_goals(several(goal)))
-        write_report_of([Source(run=self._files, rows=rows)], page)
+            write_page_of(self._files, self._branches(), page)
+        else:
+            rows = frontier_for_page(self._files, parse_goals(several(goal)))
+            write_page_of(self._files, rows, page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:

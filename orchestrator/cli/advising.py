@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from orchestrator.analysis import Scaling, errors_in_words, listed, scalings
+from orchestrator.analysis import Scaling, scalings
 from orchestrator.analysis.next_steps import Step, next_steps, step_in_words
+from orchestrator.analysis.words import errors_in_words, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated

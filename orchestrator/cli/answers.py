@@ -10,24 +10,20 @@ from typing import Any, Literal
 
 from rich.table import Table
 
-from orchestrator.analysis import (
-    Scaling,
+from orchestrator.analysis import Scaling, scalings, sentence
+from orchestrator.analysis.holding import holding_in_words, holdings
+from orchestrator.analysis.points import curves_of
+from orchestrator.analysis.tuned import rule_costs, tables_of_rules
+from orchestrator.analysis.words import (
     batch_sizes_of,
     bend_cells,
     cooled_sentences,
-    curves_of,
     errors_in_words,
     fifth_in_words,
     frontier_cells,
     growing_sentence,
-    holding_in_words,
-    holdings,
     listed,
     on_medians,
-    rule_costs,
-    scalings,
-    sentence,
-    tables_of_rules,
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import PlainConsole, answer, say, table_of

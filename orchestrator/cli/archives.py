@@ -148,9 +148,9 @@ def export(
 
 
 def _export_compact(run: RunFiles, target: Path) -> None:
+    from orchestrator.analysis.branch_answer import answer_in
     from orchestrator.results import RunFiles, frontier_of, holds_branches
     from orchestrator.results.export import export_compact
-    from orchestrator.sweeping.branch_answer import answer_in
 
     with counting("studies") as progress:
         export_compact(run, target, progress)

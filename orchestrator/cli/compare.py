@@ -16,7 +16,8 @@ MOST_LISTED = 20
 """Largest number of differences that are printed."""
 
 if TYPE_CHECKING:
-    from orchestrator.analysis import CurvePair, StudyPair, TwoRuns
+    from orchestrator.analysis.pairs import CurvePair, StudyPair
+    from orchestrator.analysis.two_runs import TwoRuns
 
 
 def compare(
@@ -29,7 +30,7 @@ def compare(
 ) -> int:
     """Show where two runs of one sweep file differ beyond their intervals. The exit code is 4 if
     they differ beyond chance."""
-    from orchestrator.analysis import compare_runs
+    from orchestrator.analysis.two_runs import compare_runs
     from orchestrator.results import RunFiles, parse_goals
 
     found = compare_runs(RunFiles.open(a), RunFiles.open(b), parse_goals(goal or []))
@@ -41,7 +42,8 @@ def compare(
 
 
 def _print(found: TwoRuns) -> None:
-    from orchestrator.analysis import agreement_in_words, in_count, in_words, remarks_on
+    from orchestrator.analysis.two_runs import agreement_in_words, remarks_on
+    from orchestrator.analysis.words import in_count, in_words
     from orchestrator.cli.answers import print_table
 
     agreement = found.agreement
@@ -85,7 +87,8 @@ def pairs_table(
     headings: tuple[str, ...],
 ) -> Table:
     """Pairs with their numbers as text. A workload and goal that all share are in the title."""
-    from orchestrator.analysis import StudyPair, factor_in_words
+    from orchestrator.analysis.pairs import StudyPair
+    from orchestrator.analysis.words import factor_in_words
 
     cells = []
     for pair, said in rows.items():

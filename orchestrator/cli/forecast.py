@@ -27,7 +27,8 @@ from orchestrator.records import BadInput
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from orchestrator.analysis import Comparison, Estimate, Forecast, NoiseCourses
+    from orchestrator.analysis import Estimate
+    from orchestrator.analysis.forecasts import Comparison, Forecast, NoiseCourses
     from orchestrator.records import Outcome
 
 
@@ -51,7 +52,7 @@ def forecast(
 ) -> int:
     """Forecast the critical batch size from one training. It trains once and measures the noise
     scale of the gradients along the way."""
-    from orchestrator.analysis import courses_of, forecast_by
+    from orchestrator.analysis.forecasts import courses_of, forecast_by
     from orchestrator.planning.single import single_trial
     from orchestrator.training import train_on_ranks
     from orchestrator.training.ranks import one_thread
@@ -93,7 +94,8 @@ def forecast(
 
 def _calibration(paths: Sequence[str]) -> list[Comparison]:
     """Forecasts beside the measured critical batch sizes of runs, for curves that have both."""
-    from orchestrator.analysis import comparisons_of, scalings
+    from orchestrator.analysis import scalings
+    from orchestrator.analysis.forecasts import comparisons_of
     from orchestrator.results import RunFiles, frontier_of
 
     found = []
@@ -120,7 +122,10 @@ def _show(line: Mapping[str, float]) -> None:
 
 
 def _lines(found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate]) -> list[str]:
-    from orchestrator.analysis import Estimate, corrected, factor_in_words, in_words, together
+    from orchestrator.analysis import Estimate
+    from orchestrator.analysis.estimates import together
+    from orchestrator.analysis.forecasts import corrected
+    from orchestrator.analysis.words import factor_in_words, in_words
 
     (course,) = courses.plain
     first, last = (
@@ -147,7 +152,8 @@ def _lines(found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate]) -
 
 
 def _meaning(scale: Estimate) -> str:
-    from orchestrator.analysis import a_fifth_more, in_words
+    from orchestrator.analysis.forecasts import a_fifth_more
+    from orchestrator.analysis.words import in_words
 
     if not math.isfinite(scale.value):
         return f"noise scale at least {scale.low or 0:,.3g}"
@@ -160,7 +166,7 @@ def _meaning(scale: Estimate) -> str:
 def _document(
     found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate], outcome: Outcome
 ) -> dict[str, Any]:
-    from orchestrator.analysis import corrected
+    from orchestrator.analysis.forecasts import corrected
 
     (course,) = courses.plain
     return {

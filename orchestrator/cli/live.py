@@ -48,18 +48,14 @@ def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[N
 
 
 def main() -> None:
-    from orchestrator.report import Source, write_report_of
+    from orchestrator.analysis.branch_answer import answer_in
+    from orchestrator.report import write_page_of
     from orchestrator.results import RunFiles, frontier_of, holds_branches
-    from orchestrator.sweeping.branch_answer import answer_in, write_page
 
     path, seconds = sys.argv[1:]
     run = RunFiles.open(path)
-    page, reload_seconds = run.page, max(1, round(float(seconds)))
-    if holds_branches(run):
-        write_page(run, answer_in(run), page, reload_seconds=reload_seconds)
-    else:
-        source = Source(run=run, rows=frontier_of(run))
-        write_report_of([source], page, reload_seconds=reload_seconds)
+    found = answer_in(run) if holds_branches(run) else frontier_of(run)
+    write_page_of(run, found, run.page, reload_seconds=max(1, round(float(seconds))))
 
 
 if __name__ == "__main__":

@@ -139,7 +139,7 @@ def _together(
     studies: Sequence[Study], resources: Resources, data_dir: Path | None
 ) -> dict[StudyKey, int]:
     """The widths of the studies whose trials are stacked. Says which ones are not, and why."""
-    from orchestrator.analysis import listed
+    from orchestrator.analysis.words import listed
     from orchestrator.planning.widths import widths_of
 
     widths = widths_of(studies, resources, resources.kind, data_dir, {})
@@ -224,7 +224,7 @@ def _keeper(path: str, studies: Sequence[Study]) -> RunFiles:
 
 
 def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -> None:
-    from orchestrator.analysis import in_time
+    from orchestrator.analysis.words import in_time
     from orchestrator.cli.answers import print_table
 
     if as_json:
@@ -317,7 +317,7 @@ def outlook_table(outlook: Outlook) -> Table:
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
-    from orchestrator.analysis import in_time
+    from orchestrator.analysis.words import in_time
 
     low, high = study.steps
     speed, seconds = study.speed, study.rank_seconds
@@ -368,6 +368,6 @@ def outlook_in_words(outlook: Outlook) -> str:
 
 
 def _range(seconds: Between) -> str:
-    from orchestrator.analysis import in_time
+    from orchestrator.analysis.words import in_time
 
     return f"{in_time(seconds.low)} to {in_time(seconds.high)}"

@@ -232,7 +232,7 @@ def advice_table(suggestions: Sequence[Suggestion]) -> Table:
 
 
 def _price(one: Suggestion) -> str:
-    from orchestrator.analysis import in_count, in_time
+    from orchestrator.analysis.words import in_count, in_time
 
     step = one.step
     said = [f"{step.trainings:,.0f} trainings", f"{in_count(round(step.examples, -3))} examples"]

@@ -82,12 +82,13 @@ def _train(
 ) -> int:
     """Follows the job that trains `run`. If there is none, first submits one that runs the command
     with these arguments, beside these files."""
+    from orchestrator.analysis.branch_answer import answer_in, write_branches
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
+    from orchestrator.report import write_page_of
     from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
-    from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
 
     head_run = _there(run)
 
@@ -125,9 +126,9 @@ def _train(
     here = RunFiles.open(run)
     if holds_branches(here):
         answer = answer_in(here)
-        write_branches(here, answer)
-        write_page(here, answer, here.page)
-        print_branches(here, answer, as_json)
+        write_branches(answer)
+        write_page_of(here, answer, here.page)
+        print_branches(answer, as_json)
         return code
     if code != INTERRUPTED:
         # Files of single trials that an earlier look fetched are in the files of studies now.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -31,14 +30,6 @@ def report(
         str | None,
         typer.Option("-o", "--output", help="File of the page. Default: RUN/report.html."),
     ] = None,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RECIPE@BATCH_SIZE",
-            help="Recipe and batch size to start from; the page says which batch sizes are large "
-            "and huge compared with it.",
-        ),
-    ] = None,
     price: PriceOption = None,
     compare_at: Annotated[
         int | None,
@@ -46,13 +37,6 @@ def report(
             min=1, help="Batch size that comparisons are relative to. Default: the smallest."
         ),
     ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder to write each figure to, as an image."),
-    ] = None,
-    image_format: Annotated[
-        Literal["svg", "png", "pdf"], typer.Option("--format", help="File format of the images.")
-    ] = "svg",
     methods: Annotated[
         bool,
         typer.Option("--methods", help="Print instead what was done, in sentences for a paper."),
@@ -65,17 +49,17 @@ def report(
 ) -> None:
     """Write one HTML page about runs, or print its answers: as JSON, or for a paper."""
     from orchestrator.files.places import Place
-    from orchestrator.report import Source, write_report_of
+    from orchestrator.report import Source, write_page_of, write_report_of
     from orchestrator.results import RunFiles, holds_branches, parse_goals
 
-    page, paper = {"output": output, "images": images}, {"methods": methods, "table": table}
+    page, paper = {"output": output}, {"methods": methods, "table": table}
     refuse_both({"json": as_json}, {**page, **paper})
     refuse_both(paper, page)
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: RunFiles.open(path) for name, path in zip(names, paths, strict=True)}
-    asked = {"baseline": baseline, "price_per_device_hour": price, "compare_at": compare_at}
-    options = {"goal": goal, "baseline": baseline, "price": price, "compare-at": compare_at}
+    asked = {"price_per_device_hour": price, "compare_at": compare_at}
+    options = {"goal": goal, "price": price, "compare-at": compare_at}
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
         wrong = [f"--{name}" for name, value in {**options, **paper}.items() if value]
         if len(opened) > 1 or wrong:
@@ -84,13 +68,13 @@ def report(
                 f"this run alone, and takes no {' or '.join(wrong or ['other run'])}.",
                 code="holds-branches",
             )
-        from orchestrator.sweeping.branch_answer import answer_in, write_page
+        from orchestrator.analysis.branch_answer import answer_in
 
         found = answer_in(opened[names[0]])
         if as_json:
-            print_json(found.to_json(found.confirmed(opened[names[0]])))
+            print_json(found.to_json())
             return
-        write = partial(write_page, opened[names[0]], found)
+        write = partial(write_page_of, found.run, found)
     else:
         rows = _frontiers([*opened.values()], goals)
         many = len(opened) > 1
@@ -109,7 +93,7 @@ def report(
         write = partial(write_report_of, sources, asked=asked)
     place = Place.at(output) if output else opened[names[0]].page
     try:
-        write(place, images=None if images is None else (images, image_format))
+        write(place)
     except OSError as error:
         reason = error.strerror or error
         raise BadInput(f"{place} can't be written: {reason}.", code="unwritable") from None
@@ -117,7 +101,8 @@ def report(
 
 
 def _for_paper(sources: Sequence[Source], format_: Format | None, *, methods: bool) -> None:
-    from orchestrator.analysis import methods_of, scalings
+    from orchestrator.analysis import scalings
+    from orchestrator.analysis.methods import methods_of
     from orchestrator.cli.answers import answer_cells, in_format
 
     if format_ is not None:
@@ -146,7 +131,7 @@ def _frontiers(runs: Sequence[RunFiles], goals: Sequence[GoalOf]) -> list[list[F
 
 def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
     """For each curve: where it bends, and the batch size that is recommended."""
-    from orchestrator.analysis import comparisons_of
+    from orchestrator.analysis.forecasts import comparisons_of
     from orchestrator.report import settings_of
 
     found = []

@@ -15,9 +15,9 @@ from orchestrator.records import BadInput, Study
 from orchestrator.sweeping.interrupts import to_go_on
 
 if TYPE_CHECKING:
+    from orchestrator.analysis.branch_answer import Answer
     from orchestrator.planning.sweep import Sweep
     from orchestrator.results import RunFiles
-    from orchestrator.sweeping.branch_answer import Answer
     from orchestrator.sweeping.executor import Executor
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import Ended, How, OpensExecutor
@@ -104,7 +104,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
 
     run = ended.run
     if ended.branches is not None:
-        print_branches(run, ended.branches, as_json)
+        print_branches(ended.branches, as_json)
     elif ended.rows:
         print_frontier(run, ended.rows, as_json)
     if ended.page is not None:
@@ -122,13 +122,12 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     return CODES[ended.status]
 
 
-def print_branches(run: RunFiles, found: Answer, as_json: bool) -> None:
+def print_branches(found: Answer, as_json: bool) -> None:
     """Prints the answer of a run of branches."""
-    from orchestrator.analysis import confirmed_in_words, schedules_in_words, verdict_in_words
+    from orchestrator.analysis.words import confirmed_in_words, schedules_in_words, verdict_in_words
 
-    confirmed = found.confirmed(run)
     if as_json:
-        print_json(found.to_json(confirmed))
+        print_json(found.to_json())
         return
     if not found.verdicts:
         say("No branch has been trained far enough for a verdict.")
@@ -138,7 +137,7 @@ def print_branches(run: RunFiles, found: Answer, as_json: bool) -> None:
         answer(f"After {examples:,} examples: {problem}")
     for said in schedules_in_words(found.schedules, found.total_examples):
         answer(said)
-    for result in confirmed:
+    for result in found.confirmed:
         answer(confirmed_in_words(result))
     if found.verdicts:
-        say(f"Schedules for your trainer, also as recipes: {run.place / 'schedules.yaml'}")
+        say(f"Schedules for your trainer, also as recipes: {found.run.place / 'schedules.yaml'}")

@@ -118,6 +118,8 @@ class Branches(Part):
     def _with_a_reference(self) -> Branches:
         if 1 not in self.factors:
             raise ValueError("`factors` needs 1, the trunk's own batch size, to compare with")
+        if len({*self.factors}) < len(self.factors):
+            raise ValueError(f"`factors` must differ from each other, but got {self.factors}")
         return self
 
 

@@ -60,7 +60,7 @@ def with_branches(asked: Branches, study: Study) -> tuple[Study, ...]:
         *(
             _branches(trunk, asked, step, factor, params)
             for step in steps
-            for factor in sorted({*asked.factors})
+            for factor in sorted(asked.factors)
         ),
     )
 

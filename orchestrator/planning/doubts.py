@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from orchestrator.programs.commands import has_seed
-from orchestrator.records import ENOUGH_SIZES, Study
+from orchestrator.records import ENOUGH_SIZES, Study, grouped
 
 STARVED = 8
 """Factor between the examples that the largest and the smallest batch size may see. From here on a
@@ -25,9 +25,7 @@ def starving(studies: Iterable[Study]) -> list[str]:
     """Warnings about recipes whose budget gives small batch sizes fewer examples, down to the
     smallest one, as a budget in steps alone does. A budget in examples or epochs gives all small
     batch sizes the same number of examples, even if `at_least_steps` gives large ones more."""
-    recipes: dict[tuple[str, str], list[Study]] = {}
-    for study in studies:
-        recipes.setdefault((study.workload, study.recipe), []).append(study)
+    recipes = grouped(studies, lambda study: (study.workload, study.recipe))
     doubts: dict[str, list[str]] = {}
     for (workload, recipe), of_recipe in recipes.items():
         ordered = sorted(of_recipe, key=lambda study: study.batch_size)

@@ -15,7 +15,6 @@ from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
-    Baseline,
     BatchSchedule,
     Divergence,
     Study,
@@ -376,10 +375,6 @@ class Checkpoints(Part):
 class Report(Part):
     """What the report shows in addition. `orchestrate report` has the same as options."""
 
-    baseline: Annotated[Text, AfterValidator(lambda text: str(Baseline.parse(text)))] | None = (
-        Field(default=None, examples=["momentum@256"])
-    )
-    """RECIPE@BATCH_SIZE: the study beside which other batch sizes count as large or huge."""
     price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY, examples=[2.5])
     """Price of one device-hour, in any currency; the report then shows costs in money."""
     compare_at: int | None = Field(default=None, ge=1, le=MANY, examples=[64])
@@ -458,9 +453,6 @@ class Sweep(Part):
     def _names_are_known(self) -> Sweep:
         recipes = [recipe.name for recipe in self.recipes]
         named = [("workload of scales", [*self.scales], self.workloads)]
-        if self.report.baseline is not None:
-            baseline = Baseline.parse(self.report.baseline).recipe
-            named.append(("recipe of report.baseline", [baseline], recipes))
         for number, entry in enumerate(self.more):
             named.append((f"workload of more.{number}", entry.workloads, self.workloads))
             named.append((f"recipe of more.{number}", entry.recipes, recipes))

@@ -19,7 +19,8 @@ from orchestrator.records.errors import (
     unreadable,
     wrong_value,
 )
-from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
+from orchestrator.records.goals import HELD_FOR, STAYS, Goal, Watch
+from orchestrator.records.grouping import grouped
 from orchestrator.records.ranges import (
     LARGEST,
     SMALLEST,

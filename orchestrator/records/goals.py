@@ -1,4 +1,4 @@
-"""Goals, which trainings must reach, and baselines, which other trainings are compared with."""
+"""Goals, which trainings must reach."""
 
 from __future__ import annotations
 
@@ -112,25 +112,3 @@ class Watch:
     def earliest(self, upcoming: int) -> int:
         """The first step at which it may still be reached, if step `upcoming` is measured next."""
         return upcoming if self.since is None else self.since
-
-
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """The trainings that others are compared with: those of one recipe at one batch size."""
-
-    recipe: str
-    batch_size: int
-
-    @classmethod
-    def parse(cls, text: str) -> Baseline:
-        recipe, _, size = text.rpartition("@")
-        if not recipe or not re.fullmatch(r"[1-9]\d{0,17}", size):
-            raise wrong_value("A baseline", "RECIPE@BATCH_SIZE, such as linear_rule@256", text)
-        return cls(recipe=recipe, batch_size=int(size))
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.recipe, self.batch_size
-
-    def __str__(self) -> str:
-        return f"{self.recipe}@{self.batch_size}"

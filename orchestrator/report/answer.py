@@ -25,8 +25,8 @@ from orchestrator.analysis.words import (
     in_time,
     listed,
 )
-from orchestrator.records import ENOUGH_SIZES, point_text, short
-from orchestrator.report.content import Panel, grouped
+from orchestrator.records import ENOUGH_SIZES, grouped, point_text, short
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, cards, in_devices, lead
 from orchestrator.report.style import (
     Drawing,

@@ -5,29 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.branch_costs import FURTHEST
 from orchestrator.analysis.branches import FactorCost, Verdict
-from orchestrator.analysis.estimates import ratio_of
 from orchestrator.analysis.words import (
     confirmed_in_words,
-    critical_in_words,
-    factor_in_words,
-    fifth_more_in_words,
     in_words,
     schedules_in_words,
     verdict_in_words,
 )
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.report.branch_content import (
-    BranchContent,
-    batch_sizes_along,
-    marks_of,
-    trunk_and_branches,
-)
-from orchestrator.report.page import Figures, Images, page_of, provenance_of
+from orchestrator.report.branch_figure import batch_sizes_along, marks_of, noise_of
+from orchestrator.report.gathering import Source
+from orchestrator.report.page import Figures, page_of, provenance_of, write_report_of
 from orchestrator.report.sections import (
     Show,
     bullets,
@@ -38,8 +30,10 @@ from orchestrator.report.sections import (
     section,
     table,
 )
+from orchestrator.results import FrontierRow, RunFiles
 
-POINT = "After examples"
+if TYPE_CHECKING:
+    from orchestrator.analysis.branch_answer import Answer  # slow to load, only this page needs it
 
 READING = (
     "A batch size costs a fifth more examples if it needs 1.2 times the examples that the trunk's "
@@ -52,71 +46,67 @@ READING = (
     "All this is about this one trunk: one with another seed may give other answers."
 )
 
-LINES = (
-    " Each thin line is the mean over the judging seeds of the longest branches, at the learning "
-    "rate that was chosen for their batch size. Blue is the trunk's batch size; larger batch sizes "
-    "go from dark to bright. If a line lies to the right of the blue line, that batch size costs "
-    "more examples. A click on a batch size in the legend hides its lines."
-)
 
-
-def write_branch_report(
-    content: BranchContent,
+def write_page_of(
+    run: RunFiles,
+    found: Answer | Sequence[FrontierRow],
     place: Place,
     *,
     reload_seconds: int | None = None,
-    images: Images = None,
 ) -> None:
-    """Writes the page to `place`, whole or not at all. While the run goes on, browsers reload the
-    page every `reload_seconds` seconds."""
-    shown = Figures(images)
-    run = content.run
-    text = _answer(content, going_on=reload_seconds is not None)
-    text += _along(content, shown.show) + _costs(content, shown.show)
-    text += _schedules(content.schedules)
+    """Writes the page of one run, by its answer or its frontier, whole or not at all. While the run
+    goes on, browsers reload the page every `reload_seconds` seconds."""
+    if isinstance(found, Sequence):
+        write_report_of([Source(run=run, rows=found)], place, reload_seconds=reload_seconds)
+    else:
+        place.write_text(_page(found, reload_seconds))
+
+
+def _page(answer: Answer, reload_seconds: int | None) -> str:
+    show, run = Figures().show, answer.run
+    text = _answer(answer, going_on=reload_seconds is not None)
+    text += _along(answer, show) + _costs(answer.verdicts) + _schedules(answer.schedules)
     text += provenance_section(provenance_of(run), write_yaml(run.sweep()))
-    page = page_of(
-        f"{lead(escape(_about(content)))}{contents(text)}{text}",
-        title=content.sweep.name,
+    return page_of(
+        f"{lead(escape(_about(answer)))}{contents(text)}{text}",
+        title=answer.sweep.name,
         about="how large the batch may be along a training",
         reload_seconds=reload_seconds,
     )
-    place.write_text(page)
-    shown.save()
 
 
-def _about(content: BranchContent) -> str:
-    trunk = content.trunk
-    factors = ", ".join(f"{factor:,}" for factor in content.factors)
+def _about(answer: Answer) -> str:
+    trunk = answer.trunk
+    factors = ", ".join(f"{factor:,}" for factor in sorted(answer.asked.factors))
     return (
         f"How large may the batch be, and from which example on? The trunk is a training of "
         f"{trunk.workload} with {trunk.optimizer} at batch size {trunk.batch_size:,}. Branches "
-        f"continue it from {len(content.points)} of its points at {factors} times that batch size, "
-        f"with several orders of the examples, each at the best of the learning rates tried. The "
-        f"cost of a batch size is the ratio of the examples that its branches and the trunk need "
-        f"for the same {content.loss}."
+        f"continue it from {len(answer.queue.points)} of its points at {factors} times that batch "
+        f"size, with several orders of the examples, each at the best of the learning rates tried. "
+        f"The cost of a batch size is the ratio of the examples that its branches and the trunk "
+        f"need for the same {answer.asked.loss}."
     )
 
 
-def _answer(content: BranchContent, *, going_on: bool) -> str:
-    text = _notice(content) * (not going_on)
-    if not content.verdicts:
+def _answer(answer: Answer, *, going_on: bool) -> str:
+    text = _notice(answer) * (not going_on)
+    if not answer.verdicts:
         text += "<p>No branches have been trained far enough to tell.</p>"
-    problems = [f"After {at:,} examples: {why}" for at, why in content.queue.problems.items()]
-    text += bullets([*map(verdict_in_words, content.verdicts), *problems])
-    if not content.verdicts:
+    problems = [f"After {at:,} examples: {why}" for at, why in answer.queue.problems.items()]
+    text += bullets([*map(verdict_in_words, answer.verdicts), *problems])
+    if not answer.verdicts:
         return section("answer", "The answer", text)
-    lines = schedules_in_words(content.schedules, content.total_examples)
-    lines += map(confirmed_in_words, content.confirmed)
-    text += cards(_card(*one) for one in content.schedules.items())
+    lines = schedules_in_words(answer.schedules, answer.total_examples)
+    lines += map(confirmed_in_words, answer.confirmed)
+    text += cards(_card(*one) for one in answer.schedules.items())
     text += bullets(lines) + lead(escape(READING))
     return section("answer", "The answer", text)
 
 
-def _notice(content: BranchContent) -> str:
-    if content.queue.done:
+def _notice(answer: Answer) -> str:
+    if answer.queue.done:
         return ""
-    count, known = len(content.points), len(content.verdicts)
+    count, known = len(answer.queue.points), len(answer.verdicts)
     return (
         f'<p class="notice">This run is not complete: branches of {known} of {count} points have '
         f"been trained to some length. <code>orchestrate resume</code> goes on with it.</p>"
@@ -133,22 +123,23 @@ def _card(name: str, schedule: Mapping[str, Any]) -> tuple[str, str]:
     return f"{name.capitalize()} schedule", f"{saved}<br>{stages}"
 
 
-def _along(content: BranchContent, show: Show) -> str:
+def _along(answer: Answer, show: Show) -> str:
     """Shows how large the batch may be, beside what the noise scale forecasts."""
-    series = marks_of(content)
+    noise = noise_of(answer)
+    series = marks_of(answer, noise)
     if not any(series.values()):
         return ""
-    size = content.trunk.batch_size
+    size = answer.trunk.batch_size
     figure = batch_sizes_along(
         series,
-        content.noise,
-        content.schedules,
+        noise,
+        answer.schedules,
         trunk=size,
-        largest=size * content.factors[-1],
-        until=content.total_examples,
+        largest=size * max(answer.asked.factors),
+        until=answer.total_examples,
     )
-    steps = " The stairs are the two schedules." if content.schedules else ""
-    missing = ", ".join(f"{v.at_examples:,}" for v in content.verdicts if not v.is_known)
+    steps = " The stairs are the two schedules." if answer.schedules else ""
+    missing = ", ".join(f"{v.at_examples:,}" for v in answer.verdicts if not v.is_known)
     unknown = f" After {missing} examples it is not known, and not drawn." if missing else ""
     text = show(
         figure,
@@ -159,21 +150,7 @@ def _along(content: BranchContent, show: Show) -> str:
         f"a lower bound. The noise scale of the trunk's gradients is a forecast of the local "
         f"critical batch size.{unknown}",
     )
-    text += _noise_table(content)
     return section("along", "How large the batch may be", text)
-
-
-def _costs(content: BranchContent, show: Show) -> str:
-    text = ""
-    if content.trunk_losses:
-        text = show(
-            trunk_and_branches(content.trunk_losses, content.points, content.curves, content.loss),
-            f"{content.loss} of the trunk and its branches",
-            "",
-            f"Diamonds are the points from which branches go on.{LINES if content.curves else ''}",
-        )
-    text += _cost_table(content.verdicts) + _length_table(content)
-    return section("costs", "What larger batches cost", text) if text else ""
 
 
 def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
@@ -195,7 +172,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
     return section("schedules", "The schedules, to copy", text)
 
 
-def _cost_table(verdicts: Sequence[Verdict]) -> str:
+def _costs(verdicts: Sequence[Verdict]) -> str:
     if not verdicts:
         return ""
     sizes = [cost.factor * verdicts[0].batch_size for cost in verdicts[0].costs]
@@ -206,13 +183,14 @@ def _cost_table(verdicts: Sequence[Verdict]) -> str:
         ]
         for verdict in verdicts
     ]
-    return table(
+    text = table(
         "For each batch size, how many times the examples it needs for the loss that the trunk's "
         "own batch size reaches, with 90 % intervals, and its best learning rate, as a multiple of "
         "the trunk's. Below 1, the larger batch needs fewer examples.",
-        [POINT, *(f"Batch size {size:,}" for size in sizes)],
+        ["After examples", *(f"Batch size {size:,}" for size in sizes)],
         rows,
     )
+    return section("costs", "What larger batches cost", text)
 
 
 def _ratio(cost: FactorCost, verdict: Verdict) -> str:
@@ -224,46 +202,3 @@ def _ratio(cost: FactorCost, verdict: Verdict) -> str:
         return "never"
     least = 1 / FURTHEST  # smaller ones are not told apart
     return in_words(cost.examples_ratio, lambda e: f"{e:.2f}" if e > least else f"≤ {least:.2f}")
-
-
-def _length_table(content: BranchContent) -> str:
-    heads = "Length of branches, in examples", "Costs a fifth more", "B_crit", "Seeds that judge"
-    rows = [
-        [
-            f"{verdict.at_examples:,}",
-            f"{verdict.length:,}",
-            fifth_more_in_words(verdict),
-            critical_in_words(verdict),
-            f"{verdict.seeds}",
-        ]
-        for found in content.by_length
-        for verdict in found
-    ]
-    return table(
-        "The answer by the length of branches, which is doubled until three in a row agree, or "
-        "they are as long as they may be. The last row of each point is the one that counts.",
-        [POINT, *heads],
-        rows,
-    )
-
-
-def _noise_table(content: BranchContent) -> str:
-    rows = []
-    for verdict in content.verdicts:
-        if (point := content.noise.get(verdict.at_examples)) is not None:
-            ratio = ratio_of(point.scale, verdict.critical)
-            rows.append(
-                [
-                    f"{verdict.at_examples:,}",
-                    in_words(point.scale) if math.isfinite(point.scale.value) else "not known",
-                    critical_in_words(verdict),
-                    "not known" if ratio is None else factor_in_words(ratio),
-                ]
-            )
-    return table(
-        "The noise scale of the trunk's gradient beside the local critical batch size by branches, "
-        "with 90 % intervals, and the ratio of the two. By the theory they are the same: "
-        "a ratio of 2 means that the noise scale foretold a batch size twice as large.",
-        [POINT, "Noise scale", "B_crit", "Ratio"],
-        rows,
-    )

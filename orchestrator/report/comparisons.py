@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from orchestrator.analysis.points import CurvePoint, beside_minima, trained_points
 from orchestrator.analysis.words import in_count
+from orchestrator.records import grouped
 from orchestrator.report.answer import goals_compared, steps_to_goal
-from orchestrator.report.content import Panel, grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, fold, lead
 from orchestrator.report.style import Drawing, guide, mark, of_size
 from orchestrator.results import FrontierRow

@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from orchestrator.analysis.cost import Advice, Cost, Device, advice, costs
-from orchestrator.analysis.forecasts import Comparison, Forecast, NoisePoint, compared
+from orchestrator.analysis.forecasts import Comparison, Forecast, compared
 from orchestrator.analysis.holding import Holding, holdings
 from orchestrator.analysis.points import points_of
-from orchestrator.analysis.quality import Gap, Largeness, gaps
+from orchestrator.analysis.quality import Gap, gaps
 from orchestrator.analysis.scaling import Scaling, scalings
-from orchestrator.analysis.tuned import OptionPoint, RuleCost
+from orchestrator.analysis.tuned import RuleCost
 from orchestrator.analysis.words import in_count
-from orchestrator.records import Baseline, Goal
+from orchestrator.records import Goal, grouped
 from orchestrator.results import BestRow, FrontierRow
-
-Item = TypeVar("Item")
-Key = TypeVar("Key")
-
-
-def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """The items by key; keys and items keep their order."""
-    found: dict[Key, list[Item]] = {}
-    for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The settings of a report that a user can choose."""
 
-    baseline: Baseline | None = None
     price_per_device_hour: float | None = None
     compare_at: int | None = None
     """Comparisons are relative to this batch size; None: the smallest that curves share."""
@@ -108,19 +96,13 @@ class Panel:
     """Recipe -> the goal's metric of the best trial of each batch size."""
     tried: Mapping[str, Tried] = field(default_factory=dict)
     """Recipe -> all trials, where two metaparameters were searched."""
-    options: Mapping[str, Mapping[str, Sequence[OptionPoint]]] = field(default_factory=dict)
-    """Recipe -> metaparameter -> the results of each of its options."""
     fixed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
-    """Recipe -> the best value of the goal's metric within several budgets."""
-    noise: Mapping[str, Mapping[int, Sequence[NoisePoint]]] = field(default_factory=dict)
-    """Recipe -> batch size -> the noise scale along the trainings of the winner's point."""
+    """Recipe -> the best value of the goal's metric in each of its studies, within one budget."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
-    largeness: Largeness | str | None = None
-    """The large and huge batch sizes, or why they are not known; None without a baseline."""
 
     @property
     def recipes(self) -> list[str]:
@@ -185,12 +167,12 @@ class Panel:
 
     @cached_property
     def bests(self) -> list[BestRow]:
-        """The best value of each study within its recipe's whole budget, where it is known."""
+        """The best values, of those recipes of which all are known."""
         return [
             row
             for rows in self.quality.values()
             for row in rows
-            if row.within == rows[-1].within and not any(one.censored for one in rows)
+            if not any(one.censored for one in rows)
         ]
 
     @property

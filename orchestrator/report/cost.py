@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_digits, in_time
-from orchestrator.report.content import Panel, grouped
+from orchestrator.records import grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, in_devices, lead, table
 from orchestrator.report.style import Drawing, mark, of_size
 
@@ -66,24 +66,12 @@ def recommended(panel: Panel, show: Show) -> str:
     used = {advice.by_step_times for advice in found}
     basis = " ".join([BY_STEP_TIMES] * (True in used) + [BY_STEPS] * (False in used))
     shown = table("The recommended batch size of each recipe.", heads, rows)
-    return shown + (lead(basis) if rows else "") + _if_free(panel)
+    return shown + (lead(basis) if rows else "")
 
 
 def _in_short(cost: Cost) -> str:
     timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
-
-
-def _if_free(panel: Panel) -> str:
-    free = None if panel.advice is None else panel.advice.if_free
-    if free is None:
-        return ""
-    (one,) = free.priced
-    return lead(
-        f"If exchanging gradients took no time, {escape(free.recipe)} at batch size "
-        f"{free.batch_size:,} would take {in_time(one.seconds)} on {in_devices(one.devices)}. "
-        f"Nobody has timed that: <code>orchestrate plan --devices</code> does."
-    )
 
 
 def finding(panel: Panel) -> str:

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from orchestrator.analysis.cost import devices_of, doubts_about
-from orchestrator.analysis.forecasts import Forecast, NoisePoint, along, forecast_by, noise_courses
+from orchestrator.analysis.forecasts import Forecast, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
-from orchestrator.analysis.quality import Largeness, largeness
 from orchestrator.analysis.tuned import rule_costs
-from orchestrator.records import BadInput, Goal, Study, StudyKey
-from orchestrator.report.content import Curve, Panel, Settings, grouped
-from orchestrator.report.metaparameters import fixed_in, options_of
-from orchestrator.report.quality import best_within_budgets
+from orchestrator.records import Goal, Study, grouped
+from orchestrator.report.content import Curve, Panel, Settings
+from orchestrator.report.metaparameters import fixed_in
+from orchestrator.report.quality import best_in_budget
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_of
-from orchestrator.results import (
-    BestRow,
-    FrontierRow,
-    RunFiles,
-    StepTime,
-    Within,
-    best_of_studies,
-    step_times,
-)
+from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, step_times
 
 MOST_IN_DETAIL = 40
 """The most recipes, over all workloads and goals, whose figures are drawn. Each recipe has about
@@ -100,56 +91,25 @@ class Source:
         tables = outcomes(run, goal, studies)
         by_recipe = grouped(studies, lambda study: self.name(study.recipe))
         tried = {name: tried_of(mine, tables) for name, mine in by_recipe.items()}
-        noise, forecasts = self._forecasts(rows)
         return replace(
             answer,
             tried={name: one for name, one in tried.items() if one is not None},
-            options={n: options_of(mine, tables, goal) for n, mine in by_recipe.items()},
             listed={name: listed_of(mine, tables, most) for name, mine in by_recipe.items()},
             fixed={name: fixed_in(mine) for name, mine in by_recipe.items()},
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            quality=self._by_name(best_within_budgets(run, goal, studies)),
-            noise=noise,
-            forecasts=forecasts,
-            largeness=self._largeness(answer, {row.key for row in asked}),
+            quality=self._by_name(best_in_budget(run, goal, studies)),
+            forecasts=self._forecasts(rows),
         )
 
     def _by_name(self, found: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
         return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
 
-    def _forecasts(
-        self, rows: Sequence[FrontierRow]
-    ) -> tuple[dict[str, dict[int, list[NoisePoint]]], list[Forecast]]:
-        lines: dict[str, dict[int, list[NoisePoint]]] = {}
-        forecasts = []
+    def _forecasts(self, rows: Sequence[FrontierRow]) -> list[Forecast]:
         winners = {row.key: row.trial for row in rows if row.trial is not None}
-        for key, courses in noise_courses(self.run, self.studies, winners).items():
-            name = self.name(key.recipe)
-            lines.setdefault(name, {})[key.batch_size] = along(courses.plain)
-            forecasts.append(replace(forecast_by(key, courses), recipe=name))
-        return lines, forecasts
-
-    def _largeness(self, answer: Panel, keys: Collection[StudyKey]) -> Largeness | str | None:
-        """Returns None if there is no baseline, or if it belongs to another run."""
-        baseline = answer.settings.baseline
-        studies = [study for study in self.studies if study.key in keys]
-        if baseline is None or baseline.recipe not in {study.recipe for study in studies}:
-            return None
-        base = next((s for s in studies if (s.recipe, s.batch_size) == baseline.key), None)
-        if base is None:
-            return f"{baseline.recipe} was not searched at batch size {baseline.batch_size:,}"
-        # The fewest that come to as many steps as the baseline's budget has.
-        examples = base.examples(base.budget_steps - 1) + 1
-        metric, maximise = answer.goal.metric, answer.goal.direction == ">"
-        rows = best_of_studies(
-            self.run, studies, metric, maximise=maximise,
-            within=[Within(amount=examples, unit="examples")],
-        )  # fmt: skip
-        key = self.name(base.recipe), base.batch_size
-        try:
-            return largeness(self._named(rows), key, answer.goal, base.train_size)
-        except BadInput as error:
-            return str(error)
+        return [
+            replace(forecast_by(key, courses), recipe=self.name(key.recipe))
+            for key, courses in noise_courses(self.run, self.studies, winners).items()
+        ]
 
     def _named(self, rows: Sequence[Row]) -> list[Row]:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
@@ -202,7 +162,6 @@ def _joined(one: Panel, other: Panel) -> Panel:
         parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
     return replace(
         one, **parts,
-        largeness=one.largeness or other.largeness,
         is_program=one.is_program or other.is_program,
         is_imported=one.is_imported or other.is_imported,
     )  # fmt: skip

@@ -1,16 +1,15 @@
-"""The fold of metaparameters: their best values against batch size, and the results of options."""
+"""The fold of metaparameters: their best values against batch size."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis.tuned import EFFECTIVE, OptionPoint, Tuned, by_option, tuned
-from orchestrator.records import Choice, Goal, Range, Study
-from orchestrator.report.content import Panel, grouped
+from orchestrator.analysis.tuned import EFFECTIVE, Tuned, tuned
+from orchestrator.records import Range, Study, grouped
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, lead
-from orchestrator.report.style import Drawing, Trace, guide, mark, of_size, safe, value_axis
-from orchestrator.report.trials import Tables
+from orchestrator.report.style import Drawing, Trace, guide, mark, of_size, safe
 
 MOST_PANELS = 24
 """The most metaparameters in the figure."""
@@ -66,18 +65,10 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
                 f"B^{curve.exponent.value:z.2f} for {curve.recipe} "
                 f"({first}{low:z.2f} to {high:z.2f})"
             )
-    zeros = [
-        f"{curve.recipe} ({curve.zeros} batch size{'s' * (curve.zeros > 1)})"
-        for curve in curves
-        if curve.zeros
-    ]
     falls = any(curve.exponent is not None and curve.exponent.value < 0 for curve in curves)
     how = "follows" if falls else "grows like"
     spoken = name.replace("_", " ")
-    said = f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
-    if zeros:
-        said += f" Best {spoken} is 0, which is not drawn, for {', '.join(zeros)}."
-    return said.strip()
+    return f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
 
 
 def finding(panel: Panel) -> str:
@@ -89,38 +80,9 @@ def finding(panel: Panel) -> str:
     return "The best values at each batch size"
 
 
-def options_of(
-    studies: Sequence[Study], tables: Tables, goal: Goal
-) -> dict[str, list[OptionPoint]]:
-    """Maps each metaparameter of one recipe that is a choice to the results of its options."""
-    return {
-        name: [
-            point for study in studies for point in by_option(study, tables[study.key], name, goal)
-        ]
-        for name, entry in studies[0].space.items()
-        if isinstance(entry, Choice) and 1 < len(entry.options) < 8
-    }
-
-
 def fixed_in(studies: Sequence[Study]) -> set[str]:
     spaces = [study.space for study in studies]
     return {name for s in spaces for name, entry in s.items() if not isinstance(entry, Range)}
-
-
-def options(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            _options(points, name, panel.goal),
-            f"{recipe}: what {name} changes",
-            "",
-            "Left: of the trials with each value, the fewest steps to the goal. Right: the best "
-            "value that any of them reached. A point is missing if no trial reached the goal, or "
-            "if trials with that value were stopped early, which would tell too little.",
-        )
-        for recipe, several in panel.options.items()
-        for name, points in several.items()
-        if any(point.steps or point.best is not None for point in points)
-    )
 
 
 def _best_values(found: Mapping[str, Sequence[Tuned]], recipes: Sequence[str]) -> Drawing:
@@ -166,26 +128,3 @@ def _rules(first: Tuned) -> list[Trace]:
         for exponent, name, dash in (RULES if first.is_rate else ())
         for sizes, values in [zip(*first.rule(exponent), strict=True)]
     ]
-
-
-def _options(points: Sequence[OptionPoint], name: str, goal: Goal) -> Drawing:
-    """For each option, the fewest steps to goal and, on the right, the best value reached."""
-    titles = ["steps to goal", f"best {safe(goal.metric)}"]
-    figure = Drawing(titles, gaps=(0.12, 0))
-    for number, (option, mine) in enumerate(grouped(points, lambda one: one.option).items()):
-        exactly = f"{option:.6g}" if isinstance(option, float) else safe(option)
-        for panel, what in enumerate(("steps", "best")):
-            there = [point for point in mine if getattr(point, what) is not None]
-            figure.add({
-                "mode": "lines+markers", "legendgroup": str(number),
-                "x": [point.batch_size for point in there],
-                "y": [getattr(point, what) for point in there],
-                "name": f"{safe(name)} = {exactly}", **mark(number),
-            }, panel=panel)  # fmt: skip
-    figure.legend_once()
-    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
-    figure.log2("x", (point.batch_size for point in points))
-    figure.log2("y", (p.steps for p in points if p.steps is not None), panel=0)
-    values = [point.best for point in points if point.best is not None]
-    figure.y_axes(1, **value_axis(values, goal))
-    return figure

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from orchestrator.analysis.errors import BestOf
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.holding import holding_in_words
-from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.scaling import (
     PERFECT_TOLERANCE,
     USEFUL_TOLERANCE,
@@ -24,17 +22,13 @@ from orchestrator.analysis.words import (
     errors_in_words,
     exponent_in_words,
     fifth_in_words,
-    in_count,
-    in_digits,
     in_words,
     remarks_of,
 )
 from orchestrator.records import HELD_FOR, STAYS
-from orchestrator.report.answer import MOST_SENTENCES, sentences, steps_to_goal
-from orchestrator.report.content import Panel, grouped
+from orchestrator.report.answer import MOST_SENTENCES, sentences
+from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, lead, table
-from orchestrator.report.style import Drawing, of_size, shaded
-from orchestrator.results import FrontierRow
 
 HEADS = (
     "Recipe", "+20 % examples at", "Useful until", "B_crit", "Exponent", "S_min", "Perfect until",
@@ -66,7 +60,7 @@ def numbers(panel: Panel, show: Show) -> str:
         text += table("Where each curve bends, in batch sizes.", HEADS, cells)
         text += bullets([*map(_remark, panel.scalings)]) + lead(HOW_TO_READ)
     of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
-    return text + _table_of_further(panel.scalings) + table_of_ratios(panel.rows) + of_rules
+    return text + _table_of_further(panel.scalings) + of_rules
 
 
 def finding(panel: Panel) -> str:
@@ -122,73 +116,18 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
     return table(caption, ["Recipe", "+20 % examples at", "Fewest steps"], rows)
 
 
-def table_of_ratios(rows: Sequence[FrontierRow]) -> str:
-    by_recipe = grouped(trained_points(rows), lambda point: point.recipe)
-    if len(by_recipe) < 2:
-        return ""
-    steps = {
-        recipe: {point.batch_size: point.steps for point in points}
-        for recipe, points in by_recipe.items()
-    }
-    sizes = sorted({size for mine in steps.values() for size in mine})
-    fewest = {size: min(mine[size] for mine in steps.values() if size in mine) for size in sizes}
-    cells = [
-        [recipe, *(_ratio(mine[size] / fewest[size]) if size in mine else "" for size in sizes)]
-        for recipe, mine in steps.items()
-    ]
-    return table(
-        f"Steps of each recipe over the fewest steps of any recipe, by batch size."
-        f"{beside_minima(grouped(rows, lambda row: row.recipe))}",
-        ["Recipe", *(f"{size:,}" for size in sizes)],
-        cells,
-    )
-
-
-def _ratio(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 10 else in_digits(ratio)
-
-
-PARTS = "Recipe", "Few trials", "Seeds", "Resolution", "Other scatter", "Two thirds of the trials"
-
 ERRORS = (
-    "The errors of the points from which the intervals follow: one standard deviation, in percent "
-    "of the steps. Few trials: other trials would have found another best point. Seeds: repeats of "
-    "one point differ. Resolution: the goal was passed somewhere between two measurements. Other "
-    "scatter: the remaining distance of the points from the curve. The last column says how many "
-    "more steps two thirds of the trials would have needed."
+    "Few trials: other trials would have found another best point. Seeds: repeats of one point "
+    "differ. Resolution: the goal was passed somewhere between two measurements. Other scatter: "
+    "the remaining distance of the points from the curve."
 )
 
 
-def best_of_trials(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            _best_of(scaling.best_of),
-            f"{scaling.recipe}: fewest steps by number of trials",
-            errors_in_words(scaling),
-            "A line is the median fewest steps of n trials, as it follows from the trials that "
-            "were made. If a line still falls at its end, more trials would lower that point of "
-            "the curve. Dark lines are small batch sizes, bright lines large ones.",
-        )
-        for scaling in panel.scalings
-        if any(len(one.medians) > 1 for one in scaling.best_of)
-    )
-
-
 def made_of(panel: Panel, show: Show) -> str:
-    rows = [
-        [
-            scaling.recipe,
-            *map(_percent, (parts.few_trials, parts.seeds, parts.resolution, parts.scatter)),
-            "not known" if scaling.by_part is None else f"{100 * (2**scaling.by_part - 1):+.1f} %",
-        ]
-        for scaling in panel.scalings
-        if (parts := scaling.contributions) is not None
-    ]
-    return table(ERRORS, PARTS, rows)
-
-
-def _percent(part: float | None) -> str:
-    return "not known" if part is None else f"{100 * (2**part - 1):.1f} %"
+    """Says which errors of the points the intervals are made from."""
+    known = [one for one in panel.scalings if one.contributions is not None]
+    said = bullets([f"{one.recipe}: {errors_in_words(one)}" for one in known])
+    return said and said + lead(ERRORS)
 
 
 def trials_needed(panel: Panel) -> str:
@@ -198,26 +137,6 @@ def trials_needed(panel: Panel) -> str:
     more = ends_of([100 * (2**part - 1) for part in known], ".0f")
     return f"Two thirds of the trials would need {more} % more steps"
 
-
-def _best_of(sizes: Sequence[BestOf]) -> Drawing:
-    """Draws a line per batch size, from small (dark) to large (bright): the median fewest steps of
-    n trials, up to the number of trials that were made."""
-    figure = Drawing()
-    medians = {one.batch_size: one.medians for one in sizes if one.medians}
-    for batch_size, colour in shaded(medians):
-        at = [
-            (n, steps, f"{of_size(batch_size)}best of {n:,}: {in_count(steps)} steps")
-            for n, steps in medians[batch_size]
-        ]
-        look = {"line": {"color": colour, "width": 2, "shape": "hv"}}
-        figure.line(f"{batch_size:,}", at, look, mode="lines")
-    figure.styled("Trials", "Fewest steps to goal, median", lines="batch size")
-    figure.log2("x", (x for trace in figure.data for x in trace["x"]))
-    figure.log10("y", (y for trace in figure.data for y in trace["y"]))
-    return figure
-
-
-HELD = "Recipe", "Batch size", "Lost again", "Steps to goal", "Steps to goal that holds", "Ratio"
 
 ON_HOLDING = (
     "Steps to goal are counted to the first measurement that passes it. Lost again: so many of "
@@ -233,37 +152,8 @@ ON_OUR_REPEATS = (
 
 
 def holding(panel: Panel, show: Show) -> str:
-    known = panel.holdings
-    if not known:
-        return ""
-    figure = show(
-        steps_to_goal(
-            [row for one in known for row in one.rows_held],
-            {one.first.recipe: one.held.curves for one in known if one.held.curves},
-        ),
-        "Steps to a goal that holds",
-        "Medians of the repeats that show it.",
-        "Dotted: the middle of all bends that the points allow, nine tenths shaded.",
-    )
-    sizes = [
-        [
-            one.first.recipe,
-            f"{row.batch_size:,}",
-            f"{again.lost} of {again.reached}",
-            "never" if again.median is None else in_count(again.median),
-            "not in time" if held.median is None else in_count(held.median),
-            "" if not again.median or held.median is None else _ratio(held.median / again.median),
-        ]
-        for one in known
-        for row in one.rows
-        if (again := row.repeats) is not None and (held := again.held) is not None
-    ]
-    return (
-        bullets([holding_in_words(one) for one in known])
-        + lead(ON_HOLDING + ON_OUR_REPEATS * (not panel.is_imported))
-        + figure
-        + table("What the repeats show, at each batch size, in the median.", HELD, sizes)
-    )
+    said = bullets([holding_in_words(one) for one in panel.holdings])
+    return said and said + lead(ON_HOLDING + ON_OUR_REPEATS * (not panel.is_imported))
 
 
 def lost_again(panel: Panel) -> str:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from orchestrator.analysis import ScaleAnswer, methods_of
-from orchestrator.analysis.words import in_time
+from orchestrator.analysis.methods import methods_of
+from orchestrator.analysis.scale_laws import ScaleAnswer
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import BadInput, Baseline, unknown
 from orchestrator.report.comparisons import comparisons, overview
 from orchestrator.report.content import Panel, Settings
 from orchestrator.report.gathering import Source, panels_of
@@ -29,18 +26,12 @@ from orchestrator.results import RunFiles, holds_branches, unknown_of
 
 HERE = Path(__file__).parent
 
-Images = tuple[Path, str] | None
-"""A folder that receives the figures as files, and their format."""
-
 
 class Figures:
     """The figures of a page. Each is drawn where it stands, or when its fold opens, so that the
     page can be read while it loads."""
 
-    def __init__(self, images: Images = None) -> None:
-        if images is not None:
-            _check(images[0])
-        self.images = images
+    def __init__(self) -> None:
         self.workload = ""
         """The workload of the figures that come next; empty if they are about several."""
         self.drawn: list[tuple[str, str, Drawing]] = []
@@ -64,39 +55,6 @@ class Figures:
 <script type="application/json" id="figure-{number}-data">{data}</script>
 <script>show("figure-{number}");</script>
 """
-
-    def save(self) -> None:
-        """Saves each figure as a file named by its title, if that was asked for, in their order."""
-        if self.images is None:
-            return
-        from plotly.io import write_images
-
-        folder, kind = self.images
-        titles = [re.sub(r"[^a-z0-9]+", "-", t.lower()).strip("-") for _, t, _ in self.drawn]
-        files = [folder / f"{n:03}-{title[:80]}.{kind}" for n, title in enumerate(titles, start=1)]
-        for _, _, figure in self.drawn:
-            figure.style(paper_bgcolor="#fff", plot_bgcolor="#fff")
-        figures = [figure.as_plotly() for _, _, figure in self.drawn]
-        heights = [figure.layout.height for figure in figures]
-        try:
-            write_images(figures, files, scale=2, width=1000, height=heights)
-        except RuntimeError as error:
-            raise BadInput(
-                f"Images of figures are drawn by Chrome or Chromium, which did not do so: install "
-                f"it, or set BROWSER_PATH to it. It said: {str(error).strip().splitlines()[0]}"
-            ) from None
-
-
-def _check(folder: Path) -> None:
-    if find_spec("kaleido") is None:
-        raise BadInput(
-            "Images need the package kaleido: pip install 'orchestrate-batch-size[images]'.",
-            code="not-installed",
-        )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{folder} can't be written: {error.strerror}.", code="unwritable") from None
 
 
 def _parts(
@@ -128,11 +86,10 @@ def write_report(
     scales: ScaleAnswer | None = None,
     notes: Sequence[str] = (),
     reload_seconds: int | None = None,
-    images: Images = None,
 ) -> None:
     """Writes the report to `place`, whole or not at all. While the run goes on, browsers reload the
     page at an interval in seconds."""
-    figures = Figures(images)
+    figures = Figures()
     glance, text = _parts(panels, scales, figures)
     text += provenance_section(provenance, sweep_file)
     several = len(panels) > 1
@@ -145,7 +102,6 @@ def write_report(
         reload_seconds=reload_seconds,
     )
     place.write_text(page)
-    figures.save()
 
 
 def page_of(
@@ -188,7 +144,6 @@ def write_report_of(
     *,
     reload_seconds: int | None = None,
     asked: Mapping[str, object] | None = None,
-    images: Images = None,
 ) -> None:
     """Writes the page of one run, or of several runs by their labels on one page."""
     runs = [source.run for source in sources]
@@ -199,7 +154,6 @@ def write_report_of(
     write_report(
         place,
         reload_seconds=reload_seconds,
-        images=images,
         title=", ".join(str(run.sweep()["name"]) for run in runs),
         panels=panels_of(sources, settings_of(runs, asked or {})),
         notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
@@ -219,8 +173,7 @@ def provenance_of(run: RunFiles) -> dict[str, object]:
 
 
 def _how_it_ran(run: RunFiles) -> dict[str, str]:
-    branches = holds_branches(run)
-    names = {"paused": "trained as far as was needed"} if branches else {}
+    names = {"paused": "trained as far as was needed"} if holds_branches(run) else {}
     tables = run.in_parallel(run.trials, [study.key for study in run.studies()])
     statuses = Counter(status for table in tables for status in table["status"].to_pylist())
     ended = (f"{n:,} {names.get(status, status)}" for status, n in statuses.most_common())
@@ -230,24 +183,7 @@ def _how_it_ran(run: RunFiles) -> dict[str, str]:
             "a compact run: all of the best trials; of repeats those of goals and noise scales; "
             "of the others only those that the answers need"
         )
-    if run.imported:
-        return facts
-    stop = run.sweep()["stop"]
-    on = stop["at_goal"] if stop["dominated"] is None else stop["dominated"]
-    shares = [s["busy_share"] for s in run.sessions() if s["busy_share"] is not None]
-    if not branches:
-        facts["exact stopping"] = (
-            "on: trials that could no longer change the frontier were ended"
-            if on
-            else "off: every trial went on to its goals or its budget"
-        )
-    if times := sum(session.get("interruptions", 0) for session in run.sessions()):
-        lost = sum(session.get("lost_seconds", 0) for session in run.sessions())
-        facts["lost processes and machines"] = (
-            f"{times:,} trials were interrupted; their slots lost {in_time(lost)} of work"
-        )
-    busy = ", ".join(f"{share:.0%}" for share in shares) or "unknown"
-    return {"seed": str(run.sweep()["seed"]), **facts, "time training or evaluating": busy}
+    return facts if run.imported else {"seed": str(run.sweep()["seed"]), **facts}
 
 
 def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
@@ -266,11 +202,4 @@ def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settin
     """The settings that were asked for, or else those in the first run's sweep file."""
     own = runs[0].sweep().get("report") or {}
     asked = {key: value for key, value in asked.items() if value is not None}
-    given: dict[str, Any] = {k: v for k, v in {**own, **asked}.items() if v is not None}
-    if "baseline" in given:
-        given["baseline"] = Baseline.parse(str(given["baseline"]))
-    if "baseline" in asked:
-        known = {f"{s.recipe}@{s.batch_size}" for run in runs for s in run.studies()}
-        if str(given["baseline"]) not in known:
-            raise unknown("baseline", str(given["baseline"]), known)
-    return Settings(**given)
+    return Settings(**{**own, **asked})

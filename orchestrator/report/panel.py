@@ -38,7 +38,6 @@ def panel_section(number: int, panel: Panel, show: Show, several: bool) -> str:
 
 
 def _folded(folded: Fold, prefix: str, panel: Panel, show: Show) -> str:
-    # Whether a batch is huge is a question to all recipes, as are numbers.
     inside = "".join(part(panel if part in OF_ALL else panel.drawn, show) for part in folded.parts)
     return inside and fold(prefix + folded.anchor, folded.title, folded.finding(panel), inside)
 
@@ -50,32 +49,22 @@ FOLDS = (
         "enough",
         "Errors, and whether there were enough trials",
         numbers.trials_needed,
-        (numbers.made_of, numbers.best_of_trials),
+        (numbers.made_of,),
     ),
     Fold("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
     Fold(
         "metaparameters",
         "Metaparameters",
         metaparameters.finding,
-        (metaparameters.best_values, metaparameters.options),
+        (metaparameters.best_values,),
     ),
     Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
     Fold("training", "How the winners train", training.finding, (training.training_curves,)),
-    Fold(
-        "noise",
-        "Noise scale and forecasts",
-        training.foretold,
-        (training.forecasts, training.noise_along),
-    ),
-    Fold(
-        "quality",
-        "Quality",
-        quality.finding,
-        (quality.best_values_within, quality.generalisation, quality.large_batches),
-    ),
+    Fold("noise", "Forecasts by the noise scale", training.foretold, (training.forecasts,)),
+    Fold("quality", "Quality", quality.finding, (quality.best_values, quality.generalisation)),
 )
 
-OF_ALL = (quality.large_batches, numbers.numbers, cost.recommended)
+OF_ALL = (numbers.numbers, cost.recommended)
 """The parts that are about all recipes, whether they are drawn or not."""
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.analysis import BestBatch, Law, ScaleAnswer, law_in_words, scale_answer
-from orchestrator.analysis.best_batch import HEADS, rows_of
+from orchestrator.analysis.best_batch import HEADS, BestBatch, rows_of
+from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.words import capital
-from orchestrator.records import ENOUGH_SIZES, BadInput
-from orchestrator.report.content import grouped
+from orchestrator.records import ENOUGH_SIZES, BadInput, grouped
 from orchestrator.report.sections import Show, bullets, fold, table
 from orchestrator.report.style import Drawing, evenly, guide, mark, of_size, safe, shades, whiskers
 from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, holds_branches

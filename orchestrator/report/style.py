@@ -134,10 +134,7 @@ class Drawing:
     def to_json(self) -> str:
         """What is no number becomes a gap."""
         figure = {"data": self.data, "layout": self.layout}
-        try:
-            return json.dumps(figure, allow_nan=False, separators=(",", ":"))
-        except ValueError:
-            return json.dumps(finite(figure), separators=(",", ":"))
+        return json.dumps(finite(figure), separators=(",", ":"))
 
     def as_plotly(self) -> go.Figure:
         """plotly's own figure, which refuses what it does not know."""

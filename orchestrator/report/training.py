@@ -1,19 +1,18 @@
-"""The folds along trainings: the winners' metric, the noise scale and its forecasts."""
+"""The folds along trainings: the winners' metric, and what the noise scale forecasts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.analysis.forecasts import Comparison, NoisePoint, a_fifth_more
+from orchestrator.analysis.forecasts import Comparison, a_fifth_more
 from orchestrator.analysis.words import ends_of, factor_in_words, in_words
-from orchestrator.records import Goal, StudyKey
+from orchestrator.records import Goal, StudyKey, grouped
 from orchestrator.records.stages import TRUNK
-from orchestrator.report.content import Curve, Panel, grouped
+from orchestrator.report.content import Curve, Panel
 from orchestrator.report.sections import Show, table
 from orchestrator.report.style import (
     MOST_CURVES,
@@ -24,7 +23,6 @@ from orchestrator.report.style import (
     safe,
     shaded,
     value_axis,
-    whiskers,
 )
 from orchestrator.results import FrontierRow, RunFiles
 from orchestrator.results.counting import columns
@@ -134,21 +132,6 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
 HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
 
 
-def noise_along(panel: Panel, show: Show) -> str:
-    return "".join(
-        show(
-            _noise_along(lines),
-            f"{recipe}: noise scale while it trains",
-            "",
-            "The noise scale is the variance of one example's gradient, divided by the squared "
-            "length of the mean gradient. Far below it, doubling the batch halves the steps. It "
-            "was measured in the winner's repeats; bars are 90 % intervals. Dark lines are small "
-            "batch sizes, bright lines large ones.",
-        )
-        for recipe, lines in panel.noise.items()
-    )
-
-
 def forecasts(panel: Panel, show: Show) -> str:
     return table(
         "A fifth of B_crit, the batch size that takes a fifth more examples by the law of B_crit: "
@@ -173,30 +156,5 @@ def _cells(one: Comparison) -> list[str]:
 def foretold(panel: Panel) -> str:
     ratios = [one.ratio.value for one in panel.comparisons if one.ratio is not None]
     if not ratios:
-        return "The gradient noise scale along the winners' trainings"
+        return "What the gradient noise scale forecasts"
     return f"Forecasts are {ends_of(ratios, '.2g')} times the measured values"
-
-
-def _noise_along(lines: Mapping[int, Sequence[NoisePoint]]) -> Drawing:
-    """Draws a line per batch size, from small (dark) to large (bright), against examples."""
-    figure = Drawing()
-    for batch_size, colour in shaded(lines):
-        # Both axes are logarithmic: before the first step there were no examples.
-        points = [p for p in lines[batch_size] if p.step and math.isfinite(p.scale.value)]
-        at = [
-            (
-                point.step * batch_size,
-                point.scale.value,
-                f"{of_size(batch_size)}step {point.step:,}: {in_words(point.scale)}, by "
-                f"{point.trainings} trainings",
-            )
-            for point in points
-        ]
-        look = {"line": {"color": colour, "width": 2}, "marker": {"size": 6}}
-        bars = whiskers([point.scale for point in points], thickness=1, width=0)
-        figure.line(f"{batch_size:,}", at, look, error_y=bars)
-    figure.styled("Examples", "Noise scale, in examples", lines="batch size")
-    found = [trace for trace in figure.data if trace["x"]]
-    figure.log10("x", (x for trace in found for x in trace["x"]))
-    figure.log10("y", (y for trace in found for y in trace["y"]))
-    return figure

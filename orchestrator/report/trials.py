@@ -12,8 +12,8 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.records import Goal, Range, Study, StudyKey
-from orchestrator.report.content import Listed, Panel, Tried, grouped
+from orchestrator.records import Goal, Range, Study, StudyKey, grouped
+from orchestrator.report.content import Listed, Panel, Tried
 from orchestrator.report.sections import Show
 from orchestrator.report.style import COLOURS, GUIDE, Drawing, evenly, log10_axis, rounded, safe
 from orchestrator.results import RunFiles, column_of, outcomes_of

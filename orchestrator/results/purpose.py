@@ -37,6 +37,9 @@ KEY = ("workload", "recipe", "batch_size")
 FORMAT = 1
 """Version of the file format of a run. It grows when older runs would be misread."""
 
+GONE_KEYS = ("report.baseline",)
+"""Keys of sweep files of earlier versions, which no longer exist."""
+
 
 class Purpose:
     """A run as far as its file studies.json tells: what it is for."""
@@ -48,12 +51,12 @@ class Purpose:
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        return deepcopy(dict(self._parts()["sweep"]))
+        return without_gone(self._parts()["sweep"])
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = deepcopy(self._parts()["grown_from"])
-        return sweep
+        sweep = self._parts()["grown_from"]
+        return None if sweep is None else without_gone(sweep)
 
     def studies(self) -> list[Study]:
         with self._understanding():
@@ -171,6 +174,19 @@ def finite(value: Any) -> Any:
     if isinstance(value, float) and not -float("inf") < value < float("inf"):
         return None
     return value
+
+
+def without_gone(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of a sweep's document without the keys that no longer exist."""
+    found = deepcopy(dict(sweep))
+    for key in GONE_KEYS:
+        *parts, last = key.split(".")
+        inside: Any = found
+        for part in parts:
+            inside = inside.get(part) if isinstance(inside, dict) else None
+        if isinstance(inside, dict):
+            inside.pop(last, None)
+    return found
 
 
 def study_from(entry: Mapping[str, Any]) -> Study:

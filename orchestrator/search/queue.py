@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value
+from orchestrator.records import FinishedTrial, Study, StudyKey, Trial, TrialKey, Value, grouped
 from orchestrator.search.race import Bounds, Proposal, result_of
 from orchestrator.search.rounds import StudySearch
 
@@ -179,10 +179,10 @@ class Director(Queue):
             study.key: StudySearch(study, sweep_seed) for study in ordered
         }
         self._unfinished: list[StudySearch] = list(self.searches.values())
-        self._families: dict[tuple[str, str], list[StudySearch]] = {}
+        self._families = grouped(
+            self.searches.values(), lambda search: (search.study.workload, search.study.recipe)
+        )
         """(Workload, recipe) -> searches, one for each batch size."""
-        for key, search in self.searches.items():
-            self._families.setdefault((key.workload, key.recipe), []).append(search)
 
     def load(self, finished: FinishedTrial) -> None:
         self.searches[finished.trial.study.key].record(result_of(finished))

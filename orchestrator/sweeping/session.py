@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
+from orchestrator.analysis.branch_answer import Answer, answer_in, branching_of, write_branches
 from orchestrator.planning.branch_plan import at_most
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable, trials_within
 from orchestrator.planning.outlook import Outlook, outlook
@@ -30,13 +31,6 @@ from orchestrator.results import (
 )
 from orchestrator.results.provenance import provenance
 from orchestrator.search import Director, Queue
-from orchestrator.sweeping.branch_answer import (
-    Answer,
-    answer_in,
-    branching_of,
-    write_branches,
-    write_page,
-)
 from orchestrator.sweeping.dispatch import Dispatcher
 from orchestrator.sweeping.executor import Executor
 from orchestrator.sweeping.interrupts import heeded
@@ -295,7 +289,7 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
             unknown = ended.status == "done" and found.queue.problems
             status = "unreached" if unknown else ended.status
             ended = replace(ended, branches=found, status=status)
-            write_branches(run, found)
+            write_branches(found)
         else:
             rows = frontier_of(run)
             reached = all(row.reached for row in rows)
@@ -312,14 +306,11 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
 
 
 def _with_page(ended: Ended, how: How) -> Ended:
-    from orchestrator.report import Source, write_report_of
+    from orchestrator.report import write_page_of
 
     run, page = ended.run, ended.run.page
     try:
-        if ended.branches is not None:
-            write_page(run, ended.branches, page)
-        else:
-            write_report_of([Source(run=run, rows=ended.rows)], page)
+        write_page_of(run, ended.branches or ended.rows, page)
     except OSError:
         raise
     except Exception as error:

@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from orchestrator.analysis import (
+from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
-    Verdict,
     confirmed,
     megatron,
     schedule_of,
     steps_saved,
 )
-from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
+from orchestrator.planning.branch_parts import TrunkBranches
 from orchestrator.planning.branch_plan import points_of, trunk_of
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
@@ -32,6 +32,7 @@ from orchestrator.search import Branching
 class Answer:
     """The answer of a run of branches, as far as it is trained."""
 
+    run: RunFiles
     queue: Branching[Verdict]
     sweep: Sweep
 
@@ -45,6 +46,11 @@ class Answer:
     def is_complete(self) -> bool:
         """Whether no branch is missing, and none failed."""
         return self.queue.done and not self.queue.has_failed
+
+    @property
+    def asked(self) -> TrunkBranches:
+        assert self.sweep.branch is not None
+        return self.sweep.branch
 
     @property
     def trunk(self) -> Study:
@@ -84,8 +90,7 @@ class Answer:
         """A sweep that trains with each schedule and with the constant batch size, to the end of
         the trunk's budget, with as many seeds as branches have. None if no schedule ever enlarges
         the batch."""
-        sweep, asked = self.sweep, self.sweep.branch
-        assert asked is not None
+        sweep = self.sweep
         constant = sweep.recipes[0].model_copy(update={"name": CONSTANT})
         recipes = [schedule["recipe"] for schedule in self.schedules.values()]
         growing = [recipe for recipe in recipes if len(recipe["batch_schedule"]) > 1]
@@ -96,36 +101,36 @@ class Answer:
                 **sweep.resolved(),
                 "name": f"{sweep.name}-confirm",
                 "recipes": [constant, *growing],
-                "repeats": asked.seeds - 1,
+                "repeats": self.asked.seeds - 1,
                 "stop": {"at_goal": False},
                 "branch": None,
             }
         )
 
-    def confirmed(self, run: RunFiles) -> list[Confirmed]:
+    @cached_property
+    def confirmed(self) -> list[Confirmed]:
         """The results of training with the schedules; empty if that was not done."""
-        trained = confirmation_of(run)
+        trained = confirmation_of(self.run)
         if not trained.exists:
             return []
         of_recipe = {s.recipe: [*trained.finished(s)] for s in trained.studies()}
         constant = of_recipe.pop(CONSTANT)
         goals = [goal for finished in constant[:1] for goal in finished.trial.study.goals]
-        assert self.sweep.branch is not None
-        metrics = [*dict.fromkeys([self.sweep.branch.loss, *(goal.metric for goal in goals)])]
+        metrics = [*dict.fromkeys([self.asked.loss, *(goal.metric for goal in goals)])]
         return [
             schedule
             for recipe, trials in of_recipe.items()
             if (schedule := confirmed(recipe, trials, constant, metrics)) is not None
         ]
 
-    def to_json(self, confirmed: Sequence[Confirmed]) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         return {
             "complete": self.is_complete,
             "problems": self.queue.problems,
             "verdicts": [*map(asdict, self.verdicts)],
             "by_length": [[*map(asdict, point)] for point in self.queue.judged()],
             "schedules": self.schedules,
-            "confirmed": [schedule.to_json() for schedule in confirmed],
+            "confirmed": [schedule.to_json() for schedule in self.confirmed],
         }
 
 
@@ -145,7 +150,7 @@ def answer_in(run: RunFiles) -> Answer:
         for finished in run.finished(study):
             queue.load(finished)  # failed trials, too: an answer does not wait for another attempt
     queue.begin()
-    return Answer(queue=queue, sweep=sweep)
+    return Answer(run=run, queue=queue, sweep=sweep)
 
 
 def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
@@ -155,23 +160,8 @@ def branching_of(sweep: Sweep, studies: Sequence[Study]) -> Branching[Verdict]:
     return Branching(trunk, points_of(sweep, studies), judge, sweep.seed)
 
 
-def write_page(run: RunFiles, answer: Answer, page: Place, **how: Any) -> None:
-    """Writes the page of a run of branches. `how` are options of `write_branch_report`."""
-    from orchestrator.report import BranchContent, write_branch_report
-
-    content = BranchContent(
-        run=run,
-        sweep=answer.sweep,
-        total_examples=answer.total_examples,
-        queue=answer.queue,
-        schedules=answer.schedules,
-        confirmed=answer.confirmed(run),
-    )
-    write_branch_report(content, page, **how)
-
-
-def write_branches(run: RunFiles, answer: Answer) -> None:
-    """Writes the verdicts and the schedules."""
-    document = answer.to_json(answer.confirmed(run))
-    (run.place / "branches.json").write_text(to_json(finite(document)))
-    (run.place / "schedules.yaml").write_text(write_yaml(answer.schedules))
+def write_branches(answer: Answer) -> None:
+    """Writes the verdicts and the schedules into the run's folder."""
+    place = answer.run.place
+    (place / "branches.json").write_text(to_json(finite(answer.to_json())))
+    (place / "schedules.yaml").write_text(write_yaml(answer.schedules))
