@@ -26,11 +26,9 @@ VALID = validated(
                 "name": "all",
                 "optimizer": "momentum",
                 "space": {
-                    "learning_rate": {
-                        "low": 0.1, "high": 1, "scale": "log", "limits": [0.01, 9], "integer": False
-                    },
+                    "learning_rate": {"low": 0.1, "high": 1, "scale": "log", "integer": False},
                     "momentum": {"options": [0.5, 0.9]},
-                    "weight_decay": {"options": [0.1, 0.2], "when": {"momentum": [0.9]}},
+                    "weight_decay": {"options": [0.1, 0.2]},
                 },
                 "schedule": {
                     "decay": "cosine",

@@ -77,7 +77,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "no-effect": [
         (schedule(power=2), SGD, "'power'"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
-        (search("tpe", extend=True), "search", "`extend`", "halton"),
     ],
     "not-importable": [
         ({"workloads": ["no.such:Thing"]}, "'no.such:Thing'"),
@@ -124,7 +123,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (search("haltom"), "'haltom'", "'halton'"),
         (search("points", points=[{"lr": 1}]), SGD, "'lr'"),
         (search("grid", grid={"lr": 3}), "grid", "'lr'"),
-        (space(dropout={"options": [0.1], "when": {"a": 1}}), "`when` of 'dropout'", "'a'"),
         (quadratic("dd=3"), "'noisy_quadratic'", "'dd'", "'d'"),
     ],
     "wrong-name": [({"name": ".."}, "name", "'..'"), (named("a\x1b[31m"), "recipes.0.name")],

@@ -22,7 +22,7 @@ from orchestrator.records import (
     refuse_unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
-from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
+from orchestrator.search import MOST_POINTS, check_algorithm
 
 
 def _run(name: str) -> str:
@@ -83,8 +83,6 @@ class Search(Part):
     generation: int = Field(default=8, ge=1, le=MOST_POINTS, examples=[16])
     """How many points `tpe`, `gp` and `cmaes` choose at a time, before they are told how these
     ended."""
-    extend: bool = Field(default=False, examples=[True])
-    """Widen a range when the best trial lies near its end, at most twice."""
     grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(
         default={}, examples=[{"learning_rate": 8, "momentum": 5}]
     )
@@ -102,8 +100,6 @@ class Search(Part):
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
         if self.algorithm == "points" and not self.points:
             raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
-        if self.extend and self.algorithm not in DESIGNS:
-            raise BadInput(f"`extend` goes with {', '.join(DESIGNS)} only", code="no-effect")
         if self.max_launches is not None and self.max_launches < self.trials:
             raise BadInput("`max_launches` must be at least `trials`", code="range-order")
         return self

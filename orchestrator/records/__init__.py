@@ -23,7 +23,6 @@ from orchestrator.records.goals import HELD_FOR, STAYS, Baseline, Goal, Watch
 from orchestrator.records.ranges import (
     LARGEST,
     SMALLEST,
-    WIDENINGS,
     Choice,
     Range,
     Scale,
@@ -34,7 +33,6 @@ from orchestrator.records.ranges import (
     point_text,
     searched,
     short,
-    widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, shown_pair
 from orchestrator.records.scaling_rules import RULES, ScalingRule

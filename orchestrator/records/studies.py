@@ -137,14 +137,12 @@ class SearchPlan:
     """Largest number of trials, diverged ones included; None: three times `Study.trials`."""
     generation: Annotated[int, SEARCH] = 8
     """Number of trials of a round of Optuna's samplers, which are told its results afterwards."""
-    extend: Annotated[bool, FREE] = False
-    """Whether to widen a range if the best trial lies near one of its ends."""
     points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
 
     @property
     def is_even_sample(self) -> bool:
         """Whether the points are an even sample of the space, which depends on no result."""
-        return self.algorithm in DESIGN_NAMES and not self.extend
+        return self.algorithm in DESIGN_NAMES
 
     @property
     def is_adaptive(self) -> bool:
@@ -235,7 +233,7 @@ class Study:
 
     @property
     def launches(self) -> int:
-        """The largest number of trials of the search, without repeats and trials after widening."""
+        """The largest number of trials of the search, without repeats."""
         if self.is_one_point:
             return 1
         if self.search.algorithm == "points":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -48,11 +47,12 @@ class Purpose:
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        return deepcopy(dict(self._parts()["sweep"]))
+        sweep: dict[str, Any] = without_gone(self._parts()["sweep"])
+        return sweep
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = deepcopy(self._parts()["grown_from"])
+        sweep: dict[str, Any] | None = without_gone(self._parts()["grown_from"])
         return sweep
 
     def studies(self) -> list[Study]:
@@ -175,13 +175,11 @@ def finite(value: Any) -> Any:
 
 def study_from(entry: Mapping[str, Any]) -> Study:
     """The study that `asdict` and JSON turned into this entry."""
-    space = {name: _space_entry(value) for name, value in entry["space"].items()}
-    goals = tuple(Goal(**goal) for goal in entry["goals"])
-    grid = EvaluationGrid(**entry["grid"])
+    entry = without_gone(entry)
     parts = {
-        "space": space,
-        "goals": goals,
-        "grid": grid,
+        "space": {name: _space_entry(value) for name, value in entry["space"].items()},
+        "goals": tuple(Goal(**goal) for goal in entry["goals"]),
+        "grid": EvaluationGrid(**entry["grid"]),
         "extras": Extras(**entry["extras"]),
         "divergence": Divergence(**entry["divergence"]),
         "states_at": tuple(entry.get("states_at", ())),
@@ -201,8 +199,29 @@ def study_from(entry: Mapping[str, Any]) -> Study:
 def _space_entry(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    when = value["when"] and {name: tuple(values) for name, values in value["when"].items()}
-    parts = {**value, "when": when}
     if "options" in value:
-        return Choice(**{**parts, "options": tuple(value["options"])})
-    return Range(**{**parts, "limits": tuple(value["limits"])})
+        return Choice(**{**value, "options": tuple(value["options"])})
+    return Range(**value)
+
+
+GONE = frozenset({"distance", "extend", "gradient_norm", "limits", "when"})
+"""Settings of earlier versions, which no longer exist."""
+
+NAMED = frozenset(
+    {"arguments", "grid", "only", "points", "programs", "rules", "scales", "schedule", "space"}
+)
+"""Settings whose keys, or those of whose items, are names that users give."""
+
+
+def without_gone(part: Any, *, of_names: bool = False) -> Any:
+    """A part of a file without the settings that no longer exist. `of_names`: its own keys are
+    names, which may be any."""
+    if isinstance(part, list):
+        return [without_gone(item, of_names=of_names) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {
+        key: without_gone(value, of_names=key in NAMED and (key == "only" or not of_names))
+        for key, value in part.items()
+        if of_names or key not in GONE
+    }

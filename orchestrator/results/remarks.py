@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, Value, near_bounds, widened_to
+from orchestrator.records import Goal, Range, Study, Value, near_bounds
 from orchestrator.records.lr_schedules import warmup_of
 from orchestrator.results.store import RunFiles
 
@@ -63,18 +63,10 @@ def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
-    """Warnings about ranges that were widened, and about ranges near whose ends the best trial
-    lies. If no trial was ended early, the median of the best three is used instead, which a single
-    lucky trial can't move."""
-    params = trials["params"]
-    space = study.space
-    if study.search.extend:
-        space = widened_to(space, map(json.loads, params.to_pylist()))
-    warnings = [
-        f"{name} was widened to {entry.low:g} ... {entry.high:g}"
-        for name, entry in space.items()
-        if isinstance(entry, Range) and entry != study.space[name]
-    ]
+    """Warnings about ranges near whose ends the best trial lies. If no trial was ended early, the
+    median of the best three is used instead, which a single lucky trial can't move."""
+    params, space = trials["params"], study.space
+    warnings = []
     count = 1 if study.stop_dominated else 3
     best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
