@@ -48,7 +48,7 @@ SWEEPS = {
     "early stopping": SWEEP,
     "whole budgets": {
         **SWEEP, "batch_sizes": [64, 256], "stop": WHOLE,
-        "evaluate": {"distance": True, "train_examples": 50},
+        "evaluate": {"train_examples": 50},
     },
     "sampler": {
         **SWEEP, "batch_sizes": [64, 256],

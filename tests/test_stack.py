@@ -26,7 +26,7 @@ from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
 
 STACKED = [*OPTIMIZERS, "muon"]
-EXTRAS = Extras(train_examples=20, gradient_norm=True, distance=True)
+EXTRAS = Extras(train_examples=20)
 GRID = EvaluationGrid(spacing=0, min_gap=4)
 
 EVERYTHING: dict[str, Any] = {
@@ -130,7 +130,7 @@ REGISTERED = {
 def test_every_kind_of_network_trains_as_alone(name: str, small_data: Path) -> None:
     changes: dict[str, Any] = {}
     if name in REGISTERED:
-        changes = {"budget_steps": 2, "extras": Extras(gradient_norm=True)}
+        changes = {"budget_steps": 2, "extras": Extras()}
     trial = trial_of(name, batch_size=REGISTERED.get(name, 13), **changes)
     assert reason(trial, small_data) is None
     check_against_alone(trial, data_dir=small_data)

@@ -288,8 +288,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             keep=max(sweep.stop.keep, sweep.repeat_best if sweep.repeats else 1),
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
-                gradient_norm=evaluate.gradient_norm,
-                distance=evaluate.distance,
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
                 precision=evaluate.precision,
             ),

@@ -256,10 +256,6 @@ class Evaluate(Part):
     else twice the number of examples that an evaluation looks at."""
     train_examples: int = Field(default=0, ge=0, le=MANY, examples=[500])
     """Measure the metrics on this many examples of the training set, too, as `train/*`."""
-    gradient_norm: bool = Field(default=False, examples=[True])
-    """Measure the norm of the last batch's gradient, as `batch/gradient_norm`."""
-    distance: bool = Field(default=False, examples=[True])
-    """Measure how far the weights are from where they began, as `weights/distance`."""
     noise_scale: bool | Literal["repeats"] = Field(default=False, examples=["repeats"])
     """Measure the gradient noise scale, as `noise/*`, in every trial, or only in `repeats`."""
     precision: Literal["float32", "bfloat16"] = Field(default="float32", examples=["bfloat16"])

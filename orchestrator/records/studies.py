@@ -56,10 +56,6 @@ class Extras:
 
     train_examples: int = 0
     """Number of training examples, always the same, on which `train/*` is evaluated; 0: none."""
-    gradient_norm: bool = False
-    """Whether to measure `batch/gradient_norm`, of the last batch before the evaluation."""
-    distance: bool = False
-    """Whether to measure `weights/distance`, the Euclidean distance from the initial weights."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
