@@ -7,7 +7,7 @@ from orchestrator.analysis.estimates import Estimate, ratio_of, together
 from orchestrator.analysis.forecasts import (
     Comparison,
     Forecast,
-    NoiseCourses,
+    NoiseCourse,
     a_fifth_more,
     compared,
     comparisons_of,

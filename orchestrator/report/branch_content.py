@@ -118,7 +118,7 @@ class BranchContent:
     def noise(self) -> dict[int, NoisePoint]:
         """Maps examples to the noise scale measured there, along the trunk."""
         rows = [{"step": one.step, **one.metrics} for one in self._measured]
-        found = along(courses_of(rows, self.trunk.batch_size).plain)
+        found = along(courses_of(rows, self.trunk.batch_size))
         return {self.trunk.examples(point.step): point for point in found}
 
     @cached_property

@@ -125,7 +125,7 @@ class Source:
         winners = {row.key: row.trial for row in rows if row.trial is not None}
         for key, courses in noise_courses(self.run, self.studies, winners).items():
             name = self.name(key.recipe)
-            lines.setdefault(name, {})[key.batch_size] = along(courses.plain)
+            lines.setdefault(name, {})[key.batch_size] = along(courses)
             forecasts.append(replace(forecast_by(key, courses), recipe=name))
         return lines, forecasts
 
