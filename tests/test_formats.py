@@ -1,12 +1,11 @@
 """Runs of this and other versions: read to the byte, or refused with what to do."""
 
 import json
-import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import orchestrate, refused
+from conftest import refused
 from test_growth import command
 
 from orchestrator.planning.studies import plan_again
@@ -44,34 +43,3 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found
     file.write_text(json.dumps(document))
     with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
         RunFiles.open(run.place).studies()
-
-
-OLD = Path(__file__).with_name("run_of_283a9e0")
-
-
-def test_a_run_that_an_earlier_version_left_half_way_goes_on(tmp_path: Path) -> None:
-    """Commit 283a9e0, killed among its first trials. Killing `orchestrate sweep` of that version
-    makes another one."""
-    old = Path(shutil.copytree(OLD, tmp_path / "old"))
-
-    def ended() -> dict[tuple[int, int], object]:
-        opened = RunFiles(old)
-        return {
-            (study.batch_size, row["trial"]): (row["steps"], row["started"])
-            for study in opened.studies()
-            for row in opened.trials(study.key).to_pylist()
-            if row["status"] != "paused"
-        }
-
-    before = ended()
-    assert len(before) == 3
-    resumed = orchestrate("resume", old, "--no-ray", "--json")
-    assert resumed.returncode == 0, resumed.stderr
-    assert all(row["reached"] for row in json.loads(resumed.stdout))
-    after = ended()
-    assert {name: after[name] for name in before} == before, "none was trained again"
-    assert len(after) == 6
-    again = orchestrate(
-        "sweep", old / "sweep.yaml", "--out", old, "--set", "search.trials=4", "--no-ray"
-    )
-    assert again.returncode == 0, again.stderr

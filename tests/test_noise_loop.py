@@ -201,13 +201,11 @@ def with_norm() -> nn.Sequential:
     return nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 10), nn.Tanh(), nn.Linear(10, 3))
 
 
-def trained(
-    model: nn.Module, rank: int = 0, ranks: int = 1, parameters: Any = None
-) -> dict[str, float]:
+def trained(model: nn.Module, rank: int = 0, ranks: int = 1) -> dict[str, float]:
     """Trains with accumulation, and returns what was measured. Each of `ranks` has a part of each
     micro-batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    noise = NoiseScale(parameters or model, batch_size=32, micro_batch=8)
+    noise = NoiseScale(model, batch_size=32, micro_batch=8)
     generator = torch.Generator().manual_seed(7)
     for _ in range(10):
         for part in torch.randn(32, 6, generator=generator).split(8):
