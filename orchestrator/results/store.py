@@ -45,9 +45,6 @@ Answer = TypeVar("Answer")
 
 TIMED = "step_times.json"
 
-FIRST_WITHIN = "answers to `trials` together with `within`"
-"""What a compact run lacks in any case."""
-
 STOP = ".stop"
 """Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
