@@ -160,7 +160,7 @@ def test_the_last_trials_go_on_in_fewer_slots(
     trial = trial_of(NETWORKS[network])
     trials = variants(trial, 5, ema_decay=[0.5, 0.9, 0.99, 0.8, 0.7])
     for number in (0, 1, 3):
-        wild = {**trials[number].params, "learning_rate": 1e30}
+        wild = {**trials[number].params, "learning_rate": 1e38}
         trials[number] = replace(trials[number], params=wild)
     as_many = train_stacked(trials, 5)
     widths, narrow = {5}, Stack.narrow
