@@ -41,7 +41,7 @@ from orchestrator.results.counting import (
     reached,
     where_measured,
 )
-from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
+from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved
 from orchestrator.results.repeats import WinnerRepeats, repeats_of
 from orchestrator.results.store import RunFiles, refuse_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers
@@ -313,11 +313,10 @@ def _row(
         ranks=winner["ranks"],
         leaders=tuple(_leader(pair, trial, step) for pair in certain),
     )
-    chosen, params = won.answering
+    chosen, _ = won.answering
     if row.repeats is not None and chosen in counted.row_of:
         rows = [counted.row_of[chosen]]
-    more = near_ends(study, trials, rows) + still_warming(study, params, won.steps_answered)
-    return replace(won, warnings=row.warnings + more)
+    return replace(won, warnings=row.warnings + near_ends(study, trials, rows))
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:

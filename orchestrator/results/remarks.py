@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, Value, near_bounds
-from orchestrator.records.lr_schedules import warmup_of
+from orchestrator.records import Goal, Range, Study, near_bounds
 from orchestrator.results.store import RunFiles
 
 UNKNOWN = (
@@ -80,22 +79,6 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
         warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
     return tuple(warnings)
-
-
-def still_warming(
-    study: Study, params: Mapping[str, Value] | None, steps: float | None
-) -> tuple[str, ...]:
-    """A warning about a point whose learning rate rose during more than half of its steps: its
-    steps say more of the warmup than of the batch size."""
-    if study.batch_schedule or params is None or steps is None:
-        return ()
-    try:
-        warmup = warmup_of(study, params)
-    except ValueError:  # where others trained, a setting of this name may hold anything
-        return ()
-    if not 2 * warmup > steps:
-        return ()
-    return (f"its warmup of {warmup:,.0f} steps is more than half of its {steps:,.0f} steps",)
 
 
 def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
