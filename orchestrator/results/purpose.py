@@ -109,10 +109,8 @@ class Purpose:
             document = self._document()
             if (found := document.get("format", 0)) != FORMAT:
                 raise BadInput(
-                    f"The files of {self.place} have format {found}, made by {self._made_by()} of "
-                    f"this project, but this version reads format {FORMAT}. Convert them: "
-                    f"`orchestrate export` with that version, then `orchestrate import` with this "
-                    f"one.",
+                    f"The files of {self.place} have format {found}, but this version reads format "
+                    f"{FORMAT}. Read them with the version that provenance.json names.",
                     code="other-format",
                 )
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
@@ -141,13 +139,6 @@ class Purpose:
                 f"damaged or changed. Put back a copy of it, or name another folder with --out.",
                 code="damaged-run",
             ) from None
-
-    def _made_by(self) -> str:
-        try:
-            provenance = json.loads((self.place / "provenance.json").read_text())
-            return str(provenance["version"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another version"
 
 
 _parsed = lru_cache(maxsize=8)(json.loads)

@@ -34,7 +34,7 @@ from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
-from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json, without_gone
+from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
 from orchestrator.results.study_files import StudyFiles
 from orchestrator.results.tables import finished_trial, of_trial, tables_of
 
@@ -42,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of studies that are done and the total."""
 
 TIMED = "step_times.json"
 
@@ -131,8 +134,7 @@ class RunFiles(Purpose):
 
         file = self.place / "sweep.yaml"
         try:
-            sweep: dict[str, Any] = without_gone(parse_mapping(file.read_text(), str(file)))
-            return sweep
+            return parse_mapping(file.read_text(), str(file))
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -290,10 +292,6 @@ class RunFiles(Purpose):
         """Number of separate files with rows of trials or repeats of a study."""
         return self._of(key).separate_count() + self.repeats._of(key).separate_count()
 
-    def holds(self, key: StudyKey) -> bool:
-        """Whether a study has a file with all its trials."""
-        return self._of(key).has_whole()
-
     def left_out(self, key: StudyKey) -> tuple[str, ...]:
         """Messages about files of a study that could not be used when it was read last."""
         return self._of(key).flaws
@@ -319,11 +317,21 @@ class RunFiles(Purpose):
         """All measurements of one finished trial that the run holds."""
         return self._of(key).curve(trial)
 
-    def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """Works on all items on threads: reading and comparing columns release Python's lock."""
+    def in_parallel(
+        self,
+        work: Callable[[Item], Answer],
+        items: Iterable[Item],
+        progress: Progress = lambda done, of: None,
+    ) -> list[Answer]:
+        """Works on all items on threads: reading, writing and comparing columns release Python's
+        lock."""
         threads = cores() if self.place.local else REQUESTS_AT_ONCE
+        items, answers = [*items], list[Answer]()
         with ThreadPoolExecutor(threads) as pool:
-            return [*pool.map(work, items)]
+            for answer in pool.map(work, items):
+                answers.append(answer)
+                progress(len(answers), len(items))
+        return answers
 
     def _of(self, key: StudyKey) -> StudyFiles:
         workload, recipe = quote(key.workload, safe=""), quote(key.recipe, safe="")

@@ -104,9 +104,6 @@ class StudyFiles:
     def flaws(self) -> tuple[str, ...]:
         return tuple(self._flaws.values())
 
-    def has_whole(self) -> bool:
-        return (self._trials / WHOLE_STUDY).is_file()
-
     def separate_count(self) -> int:
         return len(_separate(self._trials.file_names()))
 
