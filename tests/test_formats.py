@@ -11,7 +11,7 @@ from test_growth import command
 from orchestrator.planning.studies import plan_again
 from orchestrator.planning.sweep_file import validated
 from orchestrator.results import RunFiles, frontier_of, to_csv
-from orchestrator.results.purpose import FORMAT
+from orchestrator.results.purpose import FORMAT, without_gone
 
 
 @pytest.fixture
@@ -41,5 +41,17 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found
     if found is None:
         del document["format"]
     file.write_text(json.dumps(document))
-    with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
+    with refused("other-format", run.place, FORMAT, "provenance.json"):
         RunFiles.open(run.place).studies()
+
+
+def test_settings_that_no_longer_exist_are_left_out_but_no_name_of_a_users_own() -> None:
+    rate, space = {"low": 1, "when": None}, {"distance": {"low": 1}, "when": 2}
+    before = {
+        "search": {"trials": 3, "extend": True, "points": [{"limits": 1}]},
+        "recipes": [{"space": {"only": {"distance": rate, "when": 2}}}],
+    }
+    assert without_gone(before) == {
+        "search": {"trials": 3, "points": [{"limits": 1}]},
+        "recipes": [{"space": {"only": space}}],
+    }

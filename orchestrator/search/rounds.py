@@ -234,10 +234,10 @@ class StudySearch:
         )
 
     def _make_course(self) -> Iterator[list[Trial]]:
-        yield from self._searched()
+        yield from self._rounds()
         yield from self._repeats()
 
-    def _searched(self) -> Iterator[list[Trial]]:
+    def _rounds(self) -> Iterator[list[Trial]]:
         """Yields rounds until enough points count or as many trials were opened as may be. A point
         counts unless it diverged before the step by which all goals were passed."""
         study, sampler = self.study, self._sampler
