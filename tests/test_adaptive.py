@@ -26,7 +26,7 @@ MIXED: Space = {
     "learning_rate": Range(low=1e-4, high=1, scale="log"),
     "layers": Range(low=1, high=6, integer=True),
     "decay": Choice(options=("none", "cosine")),
-    "decay_share": Range(low=0, high=1, when={"decay": ("cosine",)}),
+    "decay_share": Range(low=0, high=1),
 }
 OWN = """
 import optuna

@@ -115,8 +115,8 @@ def _study(size: int) -> Study:
 STUDIES = [_study(size) for size in SIZES]
 
 
-def steps_for(scaling: Scaling, *, fixed: bool = False) -> list[Step]:
-    return next_steps([scaling], STUDIES, TAKEN, fixed=fixed)
+def steps_for(scaling: Scaling) -> list[Step]:
+    return next_steps([scaling], STUDIES, TAKEN)
 
 
 def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
@@ -129,14 +129,13 @@ def test_what_lowers_the_largest_part_of_the_error_is_advised() -> None:
     kinds = [step.kind for step in steps_for(known(few=0.02))]
     assert "trials" in kinds
     assert "repeats" not in kinds
-    assert "trials" not in [step.kind for step in steps_for(known(few=0.02), fixed=True)]
 
 
 def test_trials_are_advised_beside_recipes_whose_points_are_listed() -> None:
     listed = [replace(study, search=SearchPlan(algorithm="points")) for study in STUDIES]
     others = [replace(study, recipe="other") for study in listed]
     for studies, advised in ((STUDIES + others, True), (listed, False)):
-        steps = next_steps([known(few=0.02)], studies, TAKEN, fixed=False)
+        steps = next_steps([known(few=0.02)], studies, TAKEN)
         assert ("trials" in [step.kind for step in steps]) == advised
 
 

@@ -75,9 +75,9 @@ def test_answers_are_rows_and_tables(run: Run) -> None:
 
 
 def test_other_goals_budgets_and_metrics(run: Run) -> None:
-    (easy, _) = run.frontier("val/error < 0.5", trials=2)
+    (easy, _) = run.frontier("val/error < 0.5")
     (asked, _) = run.frontier()
-    assert (easy.goal, easy.trials_used) == ("val/error < 0.5", 2)
+    assert easy.goal == "val/error < 0.5"
     assert easy.steps is not None
     assert asked.steps is not None
     assert easy.steps < asked.steps

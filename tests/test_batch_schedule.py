@@ -67,7 +67,7 @@ def trial_of(
         budget_steps=steps,
         train_size=100,
         grid=EvaluationGrid(spacing=0, min_gap=25),
-        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+        extras=Extras(train_examples=20),
     )
 
 

@@ -38,7 +38,7 @@ def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: A
         batch_size=17,
         budget_steps=60,
         grid=EvaluationGrid(spacing=0, min_gap=25),
-        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+        extras=Extras(train_examples=20),
     )
 
 

@@ -48,7 +48,7 @@ SWEEPS = {
     "early stopping": SWEEP,
     "whole budgets": {
         **SWEEP, "batch_sizes": [64, 256], "stop": WHOLE,
-        "evaluate": {"distance": True, "train_examples": 50},
+        "evaluate": {"train_examples": 50},
     },
     "sampler": {
         **SWEEP, "batch_sizes": [64, 256],
@@ -80,7 +80,7 @@ def content(folder: Path) -> dict[str, bytes]:
     "question",
     [
         "frontier RUN --leaders",
-        "frontier RUN --goal val/error<0.1 --trials 5 --json",
+        "frontier RUN --goal val/error<0.1 --json",
         "best RUN val/loss --maximise --json",
         "best RUN val/error --within steps=20 --within epochs=3 --json",
         "report RUN --json",
@@ -206,7 +206,6 @@ def assert_goes_on(runs: tuple[Path, Path], tmp_path: Path, changes: list[str]) 
         ("frontier RUN --goal val/error<0.2", "steps to other goals"),
         ("report RUN --goal val/loss<0.2", "steps to other goals"),
         ("sweep RUN/sweep.yaml --out RUN --set goals=[val/error<0.4]", "steps to other goals"),
-        ("frontier RUN --within epochs=2 --trials 3", "`trials` together with `within`"),
         ("best RUN val/loss --within epochs=2", "the lowest val/loss within a budget"),
         ("best RUN val/error --within epochs=2 --maximise", "the highest val/error"),
         ("export RUN RUN-archive", "the measurements that this layout is for"),
@@ -268,12 +267,9 @@ def test_every_answer_to_any_curves_is_the_same(
 
 def _answers(run: RunFiles, goal: str) -> Iterator[str]:
     budgets = [None, *(Within.parse(f"steps={steps}") for steps in range(0, 60, 10))]
-    for first in (None, 1, 2):
-        asked = budgets if first is None else [None]
-        for within in asked:
-            rows = frontier_of(run, first=first, within=within)
-            yield json.dumps([row.to_json() for row in rows])
-        yield repr(best_of(run, "val/error", first=first, within=asked))
+    for within in budgets:
+        yield json.dumps([row.to_json() for row in frontier_of(run, within=within)])
+    yield repr(best_of(run, "val/error", within=budgets))
     yield repr(best_of(run, "val/error", maximise="<" in goal))
 
 

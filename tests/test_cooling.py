@@ -183,7 +183,7 @@ def test_kills_change_nothing(tmp_path: Path) -> None:
         optimizer="adam",
         params=params,
         goals=["val/error < 0.3", "val/error < 0.2"],
-        extras=Extras(gradient_norm=True, distance=True),
+        extras=Extras(train_examples=20),
     )
     whole, outcome = run_trial(trial)
     assert len(ends(whole)) > 4

@@ -32,19 +32,6 @@ def many(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("0::/a/b\n", {"a/b/cpu.max": "max 100000\n", "a/cpu.max": "400000 100000\n"}, 4),
         ("0::/seen/from/outside\n", {"cpu.max": "200000 100000\n"}, 2),
         ("0::/\n", {"cpu.max": "damaged\n"}, 64),
-        (
-            "4:memory:/x\n2:cpu,cpuacct:/docker/1\n0::/\n",
-            {
-                "cpu,cpuacct/cpu.cfs_quota_us": "200000\n",
-                "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
-            },
-            2,
-        ),
-        (
-            "1:cpu:/jobs\n",
-            {"cpu/jobs/cpu.cfs_quota_us": "-1\n", "cpu/jobs/cpu.cfs_period_us": "100000\n"},
-            64,
-        ),
     ],
 )
 def test_quotas_count(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:

@@ -174,7 +174,7 @@ def test_damage_to_a_whole_study_is_refused_by_name(
 
 @pytest.mark.parametrize(
     "name", ["trials-1795734249123.parquet~", "trials-1795734249123 (conflicted copy).parquet",
-             "trials-x.parquet", "trials-1.parquet", "trial-1.parquet", "notes.txt"]
+             "trials-x.parquet", "trials-1.parquet", "notes.txt"]
 )  # fmt: skip
 def test_files_of_others_are_left_alone(
     name: str, path: Path, planned: Plan, caplog: pytest.LogCaptureFixture

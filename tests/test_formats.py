@@ -1,18 +1,17 @@
 """Runs of this and other versions: read to the byte, or refused with what to do."""
 
 import json
-import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
-from conftest import orchestrate, refused
+from conftest import refused
 from test_growth import command
 
 from orchestrator.planning.studies import plan_again
 from orchestrator.planning.sweep_file import validated
 from orchestrator.results import RunFiles, frontier_of, to_csv
-from orchestrator.results.purpose import FORMAT
+from orchestrator.results.purpose import FORMAT, without_gone
 
 
 @pytest.fixture
@@ -42,36 +41,17 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found
     if found is None:
         del document["format"]
     file.write_text(json.dumps(document))
-    with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
+    with refused("other-format", run.place, FORMAT, "provenance.json"):
         RunFiles.open(run.place).studies()
 
 
-OLD = Path(__file__).with_name("run_of_283a9e0")
-
-
-def test_a_run_that_an_earlier_version_left_half_way_goes_on(tmp_path: Path) -> None:
-    """Commit 283a9e0, killed among its first trials. Killing `orchestrate sweep` of that version
-    makes another one."""
-    old = Path(shutil.copytree(OLD, tmp_path / "old"))
-
-    def ended() -> dict[tuple[int, int], object]:
-        opened = RunFiles(old)
-        return {
-            (study.batch_size, row["trial"]): (row["steps"], row["started"])
-            for study in opened.studies()
-            for row in opened.trials(study.key).to_pylist()
-            if row["status"] != "paused"
-        }
-
-    before = ended()
-    assert len(before) == 3
-    resumed = orchestrate("resume", old, "--no-ray", "--json")
-    assert resumed.returncode == 0, resumed.stderr
-    assert all(row["reached"] for row in json.loads(resumed.stdout))
-    after = ended()
-    assert {name: after[name] for name in before} == before, "none was trained again"
-    assert len(after) == 6
-    again = orchestrate(
-        "sweep", old / "sweep.yaml", "--out", old, "--set", "search.trials=4", "--no-ray"
-    )
-    assert again.returncode == 0, again.stderr
+def test_settings_that_no_longer_exist_are_left_out_but_no_name_of_a_users_own() -> None:
+    rate, space = {"low": 1, "when": None}, {"distance": {"low": 1}, "when": 2}
+    before = {
+        "search": {"trials": 3, "extend": True, "points": [{"limits": 1}]},
+        "recipes": [{"space": {"only": {"distance": rate, "when": 2}}}],
+    }
+    assert without_gone(before) == {
+        "search": {"trials": 3, "points": [{"limits": 1}]},
+        "recipes": [{"space": {"only": space}}],
+    }

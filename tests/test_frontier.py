@@ -246,8 +246,8 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
         [("exhausted", [0.5, 0.3, 0.15, 0.4, 0.4, 0.4]), ("exhausted", [0.5] * 5 + [0.05])],
         "val/error < 0.1",
     )
-    (row,) = asked("frontier", tmp_path, "--goal=val/error<0.2", "--within=steps=20", "--trials=1")
-    assert (row["within"], row["steps"], row["trial"], row["trials_used"]) == ("steps=20", 20, 0, 1)
+    (row,) = asked("frontier", tmp_path, "--goal=val/error<0.2", "--within=steps=20")
+    assert (row["within"], row["steps"], row["trial"], row["trials_used"]) == ("steps=20", 20, 0, 2)
     budgets = ("--within=steps=20", "--within=examples=1600")
     first, second = asked("best", tmp_path, "val/error", *budgets)
     assert (first["value"], first["trial"]) == (0.15, 0)

@@ -64,26 +64,6 @@ def test_only_what_is_missing_is_trained(
     assert train_all(run, more) == trained
 
 
-def test_the_first_trials_of_a_search_are_a_search_for_so_many(
-    sweep_file: SweepFile, tmp_path: Path
-) -> None:
-    """Many diverge, some only after the frontier's step, and are replaced or not."""
-    space = {"learning_rate": {"low": 0.01, "high": 1e9, "scale": "log"}}
-    recipes = [{"name": "sgd", "space": space}]
-    file = sweep_file(recipes=recipes, goals=["val/error < 0.3"], stop={"dominated": False})
-    run, _ = made(tmp_path / "run", file)
-    answers = {}
-    for trials in (2, 4, 12):
-        train_all(run, plan(load_sweep(file, [f"search.trials={trials}"])))
-        rows = frontier_of(run)
-        answers[trials] = to_csv(rows), [row.trials_used for row in rows]
-    assert len({text for text, _ in answers.values()}) > 1
-    assert not {2, 4, 12} & {used for _, many in answers.values() for used in many}
-    for trials, answer in answers.items():
-        rows = frontier_of(run, first=trials)
-        assert (to_csv(rows), [row.trials_used for row in rows]) == answer
-
-
 def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
     run, planned = made(tmp_path / "run", sweep_file())
     trial = first_trials(planned.studies[0], planned.sweep.seed)[0]

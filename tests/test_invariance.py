@@ -32,7 +32,7 @@ def long_trial(workload: type, recipe: int, batch_size: int) -> Trial:
         batch_size=batch_size,
         budget_steps=60,
         grid=EvaluationGrid(spacing=0.5, min_gap=10),
-        extras=Extras(train_examples=20, gradient_norm=True, distance=True),
+        extras=Extras(train_examples=20),
     )
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import orchestrator
 from orchestrator.files.places import Place
-from orchestrator.results import RunFiles, frontier_of, to_csv
+from orchestrator.results import RunFiles
 from orchestrator.results.archive import import_archive
 
 
@@ -60,8 +60,8 @@ def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> Non
     client.close()
 
 
-def test_a_file_that_is_replaced_meanwhile_is_read_whole(folder: Place) -> None:
-    file, reads = folder / "changing", threading.Semaphore(0)
+def test_a_file_that_is_replaced_meanwhile_is_read_whole(tmp_path: Path) -> None:
+    file, reads = Place.at(tmp_path / "changing"), threading.Semaphore(0)
     texts = [name * size for name, size in zip("abcdefghi", itertools.cycle([1, 4000]))]
     file.write_text(texts[0])
 
@@ -169,7 +169,9 @@ def test_a_run_in_a_bucket_is_as_good_as_any(
     # The export is on this machine, and comes back into the bucket.
     assert orchestrate("export", there, tmp_path / "out").returncode == 0
     import_archive(tmp_path / "out", RunFiles(f"{bucket}/back"))
-    assert to_csv(frontier_of(RunFiles(f"{bucket}/back"))) == (here / "frontier.csv").read_text()
+    back = RunFiles(f"{bucket}/back")
+    for study in RunFiles(here).studies():
+        assert len(back.trials(study.key)) == len(RunFiles(here).trials(study.key))
 
 
 def trials_in(where: str) -> int:

@@ -287,16 +287,6 @@ def test_a_budget_that_starves_small_batches_is_doubted(
         assert "budget: {epochs: N, at_least_steps: M}. Recipes: sgd, momentum." in doubts[0]
 
 
-def test_trials_that_widening_may_add_are_not_counted_and_said(
-    sweep_file: Callable[..., Path],
-) -> None:
-    for extend in (False, True):
-        search = {"trials": 3, "extend": extend}
-        planned = plan(load_sweep(sweep_file(search=search, recipes=["sgd", "momentum"])))
-        said = [remark for remark in planned.remarks if "`extend`" in remark]
-        assert [remark.partition(":")[0] for remark in said] == ["sgd, momentum"] * extend
-
-
 @pytest.mark.parametrize(
     ("sizes", "doubted"), [([64], False), ([64, 256], True), ([8, 16, 32, 64], False)]
 )

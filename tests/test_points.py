@@ -20,7 +20,6 @@ from orchestrator.records import EvaluationGrid, Goal, Range, Status
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow, frontier_of, to_csv
-from orchestrator.results.remarks import still_warming
 from orchestrator.results.repeats import WinnerRepeats
 
 EVERY_TEN = EvaluationGrid(spacing=0, min_gap=10)
@@ -214,14 +213,3 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     run.create({"name": "x"}, [more], {})
     (grown,) = frontier_of(run)
     assert not grown.finished
-    (first,) = frontier_of(run, first=1)
-    assert first.finished == ("paused" not in statuses or settled)
-
-
-def test_a_point_that_warmed_up_for_most_of_its_steps_is_told() -> None:
-    study = make_trial(batch_size=8, budget_steps=200, train_size=80).study
-    said = "its warmup of 100 steps is more than half of its 150 steps"
-    for params in ({"warmup_steps": 100}, {"warmup_fraction": 0.5}, {"warmup_epochs": 10}):
-        assert still_warming(study, params, 150) == (said,)
-        assert still_warming(study, params, 200) == ()
-    assert still_warming(study, {"learning_rate": 0.1}, 1) == ()

@@ -1,7 +1,6 @@
 """The course of a search in cases that can be worked out by hand."""
 
 import gc
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -28,9 +27,8 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.records.studies import Program
-from orchestrator.search import DESIGNS, Director, Proposal, assemble, ending, even_axes, grid
+from orchestrator.search import Director, Proposal, ending, even_axes, grid
 from orchestrator.search.race import closed
-from orchestrator.search.rounds import StudySearch
 
 FIRST, SECOND = (Goal.parse(f"val/error < {bound}") for bound in (0.5, 0.1))
 
@@ -134,10 +132,9 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
     "search",
     [
         SearchPlan(algorithm="tpe", generation=2),
-        SearchPlan(extend=True),
         SearchPlan(),
     ],
-    ids=["adaptive", "widening", "replacing"],
+    ids=["adaptive", "replacing"],
 )
 def test_a_search_waits_for_what_it_lost_where_its_next_points_depend_on_that(
     search: SearchPlan,
@@ -268,54 +265,6 @@ def value_of(trial: Trial) -> float:
     return float(trial.params["learning_rate"])
 
 
-def listed(study: Study, best: Callable[[float], float]) -> tuple[list[list[Trial]], StudySearch]:
-    """Returns the rounds of a study whose steps to goal follow from the learning rate."""
-    director = begin(study)
-    rounds = play(director, lambda trial: ("reached", round(best(value_of(trial)))))
-    trials = [sorted((p.trial for p in r), key=lambda t: t.index) for r in rounds]
-    return trials, director.searches[study.key]
-
-
-@pytest.mark.parametrize("algorithm", DESIGNS)
-@pytest.mark.parametrize("trials", [20, 40])
-def test_a_search_widens_where_the_best_lies_near_the_end(trials: int, algorithm: str) -> None:
-    """Higher learning rates are better. The range has 4 decades, then a fifth decade with a quarter
-    as many trials, then a sixth decade."""
-    study = make_study(trials=trials, search=SearchPlan(algorithm=algorithm, extend=True))
-    rounds, search = listed(study, lambda rate: 60 - 10 * math.log10(rate))
-    assert [len(trials) for trials in rounds] == [trials, trials // 4, trials // 5]
-    assert [t.index for r in rounds for t in r] == [*range(len(list(itertools.chain(*rounds))))]
-    assert all(1 < value_of(trial) <= 10 for trial in rounds[1])
-    assert all(10 < value_of(trial) <= 100 for trial in rounds[2])
-    assert search.bounds[0][0][1] >= trials
-
-
-@pytest.mark.parametrize("low", [1e-4, 1e-3, 1e-6, 0.5])
-def test_a_decade_more_on_four_is_a_quarter_more_points(low: float) -> None:
-    space = {"learning_rate": Range(low=low, high=low * 1e4, scale="log", limits=(None, low * 1e4))}
-    study = make_study(trials=40, space=space, search=SearchPlan(extend=True))
-    rounds, _ = listed(study, lambda rate: 50 + 10 * math.log10(rate / low))
-    assert [len(trials) for trials in rounds[:2]] == [40, 10]
-    assert all(low / 10 <= value_of(trial) < low for trial in rounds[1])
-
-
-@pytest.mark.parametrize(
-    ("limit", "values"), [(1.0, []), (5.0, [(1, 5)]), (50.0, [(1, 10), (10, 50)])]
-)
-def test_limits_are_kept(limit: float, values: list[tuple[float, float]]) -> None:
-    space = {"learning_rate": Range(low=1e-4, high=1, scale="log", limits=(None, limit))}
-    study = make_study(trials=40, space=space, search=SearchPlan(extend=True))
-    rounds, _ = listed(study, lambda rate: 60 - 10 * math.log10(rate))
-    for trials, (low, high) in zip(rounds[1:], values, strict=True):
-        assert all(low < value_of(trial) <= high for trial in trials)
-
-
-def test_a_best_in_the_middle_widens_nothing() -> None:
-    study = make_study(trials=20, search=SearchPlan(extend=True))
-    rounds, _ = listed(study, lambda rate: 20 + 10 * abs(math.log10(rate) + 2))
-    assert [len(trials) for trials in rounds] == [20]
-
-
 def test_a_budget_is_inherited_from_the_next_smaller_batch_size() -> None:
     director = begin(*(make_study(batch_size=size, inherit=1.5) for size in (16, 1, 4)))
     # Steps fall from 33 to 11 and 5.
@@ -443,17 +392,6 @@ def test_listed_points_are_tried_in_their_order_and_never_replaced() -> None:
     director = begin(make_study(trials=3, search=plan))
     (only,) = play(director, lambda trial: ("diverged", 1))
     assert tuple(p.trial.params for p in sorted(only, key=lambda p: p.trial.index)) == points
-
-
-def test_conditional_metaparameters_are_there_only_when_their_condition_holds() -> None:
-    space = {
-        "schedule": Choice(options=("none", "cosine")),
-        "share": Range(low=0, high=1, when={"schedule": ("cosine",)}),
-        "floor": Choice(options=(0.25,), when={"share": (0.5,)}),
-    }
-    assert assemble(space, [0.2, 0.5, 0.5]) == {"schedule": "none"}
-    assert assemble(space, [0.7, 0.75, 0.5]) == {"schedule": "cosine", "share": 0.75}
-    assert assemble(space, [0.7, 0.5, 0.5]) == {"schedule": "cosine", "share": 0.5, "floor": 0.25}
 
 
 @given(

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
-from conftest import TINY, called, make_trial, refused
+from conftest import TINY, called, refused
 from test_growth import made
 
 from orchestrator.planning import studies
@@ -77,7 +77,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "no-effect": [
         (schedule(power=2), SGD, "'power'"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
-        (search("tpe", extend=True), "search", "`extend`", "halton"),
     ],
     "not-importable": [
         ({"workloads": ["no.such:Thing"]}, "'no.such:Thing'"),
@@ -124,7 +123,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (search("haltom"), "'haltom'", "'halton'"),
         (search("points", points=[{"lr": 1}]), SGD, "'lr'"),
         (search("grid", grid={"lr": 3}), "grid", "'lr'"),
-        (space(dropout={"options": [0.1], "when": {"a": 1}}), "`when` of 'dropout'", "'a'"),
         (quadratic("dd=3"), "'noisy_quadratic'", "'dd'", "'d'"),
     ],
     "wrong-name": [({"name": ".."}, "name", "'..'"), (named("a\x1b[31m"), "recipes.0.name")],
@@ -327,10 +325,6 @@ def test_every_setting_has_a_role() -> None:
     for kind in (Study, SearchPlan, Sweep, Recipe, branches):
         without = {name for name, (_, role) in settings_of(kind).items() if role is None}
         assert without == {Study: {"search"}, Sweep: {"branch"}}.get(kind, set())
-
-
-def test_a_checkpoint_of_an_earlier_version_is_one_of_the_same_trial() -> None:
-    assert make_trial().identity == "ea589d3a4220edbb470a02e96343f33f"
 
 
 def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[..., Any]) -> None:

@@ -136,12 +136,12 @@ def test_a_rehearsal_names_what_a_measurement_holds() -> None:
     trial = make_trial(
         params={"learning_rate": 0.1, "ema_decay": 0.5},
         budget_steps=1,
-        extras=Extras(train_examples=10, gradient_norm=True, distance=True),
+        extras=Extras(train_examples=10),
     )
     measurements, _ = run_trial(trial)
     named = rehearse(trial)
     assert set(named) == set(measurements[-1].metrics)
-    assert {"val/ema_error", "train/loss", "weights/distance"} < set(measurements[-1].metrics)
+    assert {"val/ema_error", "train/loss", "batch/loss"} < set(measurements[-1].metrics)
 
 
 @pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles, models.LSTM])

@@ -7,7 +7,7 @@ by this, the measurements along a training give one number, which is compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
-from orchestrator.noise.estimates import GRADIENT_SQUARE, PRECONDITIONED, NoiseEstimate
+from orchestrator.noise.estimates import GRADIENT_SQUARE, NoiseEstimate
 from orchestrator.records import Study, StudyKey, grouped
 from orchestrator.results import FrontierRow, RunFiles
 
@@ -31,18 +31,9 @@ class NoiseCourse:
     points: tuple[NoiseEstimate, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoiseCourses:
-    """The noise scales of all trainings of one point that measured it."""
-
-    plain: tuple[NoiseCourse, ...]
-    preconditioned: tuple[NoiseCourse, ...]
-    """Those of the gradient as the optimizer scales it, from the second measurement on."""
-
-
 def noise_courses(
     run: RunFiles, studies: Iterable[Study], winners: Mapping[StudyKey, int]
-) -> dict[StudyKey, NoiseCourses]:
+) -> dict[StudyKey, tuple[NoiseCourse, ...]]:
     """The noise scales along trainings of the winners and their repeats, where measured."""
     asked = [
         study
@@ -50,7 +41,7 @@ def noise_courses(
         if (study.extras.noise_scale != "never" or study.program) and study.key in winners
     ]
 
-    def courses(study: Study) -> NoiseCourses:
+    def courses(study: Study) -> tuple[NoiseCourse, ...]:
         trial, measured = winners[study.key], run.repeats.measurements(study.key).to_pylist()
         rows = [row for row in measured if row["trial"] == trial]
         if study.extras.noise_scale == "always" or study.program:
@@ -58,33 +49,25 @@ def noise_courses(
         return courses_of(rows, study.batch_size)
 
     found = zip(asked, run.in_parallel(courses, asked), strict=True)
-    return {study.key: courses for study, courses in found if courses.plain}
+    return {study.key: courses for study, courses in found if courses}
 
 
-def courses_of(measurements: Iterable[Mapping[str, Any]], batch_size: int) -> NoiseCourses:
+def courses_of(
+    measurements: Iterable[Mapping[str, Any]], batch_size: int
+) -> tuple[NoiseCourse, ...]:
     """The noise scales in measurements given as rows of tables, in order of repeat and step."""
     by_repeat = groupby(measurements, key=lambda row: row.get("repeat", 0))
     trainings = [
         [row for row in rows if row.get(GRADIENT_SQUARE) is not None] for _, rows in by_repeat
     ]
-
-    def courses(
-        column: str, estimate: Callable[[Mapping[str, float]], NoiseEstimate]
-    ) -> tuple[NoiseCourse, ...]:
-        measured = [[row for row in rows if row.get(column) is not None] for rows in trainings]
-        return tuple(
-            NoiseCourse(
-                batch_size=batch_size,
-                steps=tuple(row["step"] for row in rows),
-                points=tuple(map(estimate, rows)),
-            )
-            for rows in measured
-            if rows
+    return tuple(
+        NoiseCourse(
+            batch_size=batch_size,
+            steps=tuple(row["step"] for row in rows),
+            points=tuple(map(NoiseEstimate.from_columns, rows)),
         )
-
-    return NoiseCourses(
-        plain=courses(GRADIENT_SQUARE, NoiseEstimate.from_columns),
-        preconditioned=courses(PRECONDITIONED[0], NoiseEstimate.preconditioned_from),
+        for rows in trainings
+        if rows
     )
 
 
@@ -97,8 +80,6 @@ class Forecast:
     batch_size: int
     trainings: int
     noise_scale: Estimate
-    preconditioned: Estimate | None = None
-    """The forecast from the gradient as the optimizer scales it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +92,6 @@ class Comparison(OfCurve):
     """Geometric mean of the forecasts. Its interval comes from their scatter."""
     measured: Estimate | None
     ratio: Estimate | None
-    preconditioned: Estimate | None
 
 
 def mean_of(course: NoiseCourse) -> NoiseEstimate:
@@ -167,14 +147,8 @@ def along(course: NoiseCourse) -> dict[int, Estimate]:
     return dict(zip(course.steps, map(_as_estimate, course.points), strict=True))
 
 
-def forecast_by(key: StudyKey, courses: NoiseCourses) -> Forecast:
-    scaled = courses.preconditioned
-    return Forecast(
-        **asdict(key),
-        trainings=len(courses.plain),
-        noise_scale=foretold(courses.plain),
-        preconditioned=foretold(scaled) if scaled else None,
-    )
+def forecast_by(key: StudyKey, courses: Sequence[NoiseCourse]) -> Forecast:
+    return Forecast(**asdict(key), trainings=len(courses), noise_scale=foretold(courses))
 
 
 def foretold(courses: Sequence[NoiseCourse]) -> Estimate:
@@ -215,7 +189,6 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
         if not of_recipe:
             continue
         forecast = together([each.noise_scale for each in of_recipe])
-        scaled = [each.preconditioned for each in of_recipe if each.preconditioned is not None]
         found.append(
             Comparison(
                 workload=scaling.workload,
@@ -225,7 +198,6 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
                 forecast=forecast,
                 measured=scaling.critical_batch_size,
                 ratio=ratio_of(forecast, scaling.critical_batch_size),
-                preconditioned=together(scaled) if scaled else None,
             )
         )
     return found

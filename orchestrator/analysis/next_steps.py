@@ -76,15 +76,15 @@ class Step:
 
 
 def next_steps(
-    scalings: Sequence[Scaling], studies: Sequence[Study], paid: Sequence[MeanCost], *, fixed: bool
+    scalings: Sequence[Scaling], studies: Sequence[Study], paid: Sequence[MeanCost]
 ) -> list[Step]:
     """At most three additions, the one that narrows most for its price first, given what trainings
-    have `paid`. If the points are `fixed`, no trials can be added."""
+    have `paid`."""
     known = [one for one in scalings if one.curves is not None]
     widths = [_width(one, None) for one in known]
     steps = [
         with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
-        for step in _candidates(known, studies, fixed=fixed)
+        for step in _candidates(known, studies)
     ]
     enough = 1 - WORTH
     worth = [step for step in steps if any(e.after < enough * e.before for e in step.effects)]
@@ -96,13 +96,11 @@ def next_steps(
     return sorted(worth, key=order)[:MOST_STEPS]
 
 
-def _candidates(
-    scalings: Sequence[Scaling], studies: Sequence[Study], *, fixed: bool
-) -> Iterator[Step]:
+def _candidates(scalings: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[Step]:
     for names in dict.fromkeys((one.workload, one.recipe) for one in scalings):
         of_recipe = [s for s in studies if (s.workload, s.recipe) == names and not s.batch_schedule]
         # No trials can be added to points that are listed.
-        listed = fixed or any(s.is_one_point or s.search.algorithm == "points" for s in of_recipe)
+        listed = any(s.is_one_point or s.search.algorithm == "points" for s in of_recipe)
         enlarged: list[tuple[StepKind, dict[int, int]]] = [
             ("repeats", {s.batch_size: 2 * s.repeats for s in of_recipe if s.repeats}),
             ("trials", {s.batch_size: 2 * s.trials for s in of_recipe if not listed}),

@@ -192,22 +192,13 @@ def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterato
             raise type(error)(text, code=error.code) from error.__cause__
 
 
-def _with_names(value: Any, depth: int = 0) -> Any:
+def _with_names(value: Any) -> Any:
     """The value with each class or function in it replaced by its name."""
-    if depth > DEEPEST:
-        raise BadInput(
-            f"The description must not be nested more than {DEEPEST} times, as one that contains "
-            f"itself is.",
-            code="too-many",
-        )
     if isinstance(value, Mapping):
-        return {name: _with_names(item, depth + 1) for name, item in value.items()}
+        return {name: _with_names(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_with_names(item, depth + 1) for item in value]
+        return [_with_names(item) for item in value]
     return name_of(value) if isinstance(value, type | FunctionType) else value
-
-
-DEEPEST = 100
 
 
 def _folder(path: str | Path | None) -> Path | None:

@@ -110,11 +110,10 @@ class Run:
         goal: str | Iterable[str] | None = None,
         *,
         within: str | None = None,
-        trials: int | None = None,
     ) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         budget = None if within is None else Within.parse(within)
-        rows = frontier_of(self._files, parse_goals(several(goal)), first=trials, within=budget)
+        rows = frontier_of(self._files, parse_goals(several(goal)), within=budget)
         return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
     def best(
@@ -123,13 +122,10 @@ class Run:
         *,
         within: str | Iterable[str] | None = None,
         maximise: bool | None = None,
-        trials: int | None = None,
     ) -> Table[BestRow]:
         """The best value of `metric` in each study, as `orchestrate best` shows it."""
         budgets = [Within.parse(text) for text in several(within)]
-        rows = best_of(
-            self._files, metric, maximise=maximise, first=trials, within=budgets or [None]
-        )
+        rows = best_of(self._files, metric, maximise=maximise, within=budgets or [None])
         return Table(rows, BestRow.to_json, shown=BEST)
 
     def best_batch_size(

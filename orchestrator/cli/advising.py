@@ -51,8 +51,7 @@ def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Sugge
     rows, studies = frontier_of(run, goals), run.studies()
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     found = scalings(rows)
-    widened = any("was widened to" in text for row in rows for text in row.warnings)
-    steps = next_steps(found, studies, mean_costs(run, studies), fixed=widened)
+    steps = next_steps(found, studies, mean_costs(run, studies))
     remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
     return [_advice(run, sweep, studies, step) for step in steps], remarks
 

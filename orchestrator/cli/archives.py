@@ -70,7 +70,7 @@ def import_(
             _import_archive(Path(source), run)
     except OSError as error:
         raise BadInput(
-            f"{run.place} can't be written: {error}. The same command continues the import."
+            f"{run.place} can't be written: {error}. The same command begins the import anew."
         ) from None
 
 
@@ -110,7 +110,7 @@ def _import_outside(source: str, map_: Path | None, run: RunFiles | None) -> Non
     _tell(run, "Things that were counted or could not be used", rows.problems)
 
 
-def _tell(run: RunFiles, what: str, problems: Sequence[object]) -> None:
+def _tell(run: RunFiles, what: str, problems: Sequence[str]) -> None:
     if problems:
         say(f"{what}: {len(problems)}, listed in {run.place / 'problems.txt'}.")
         for problem in problems[:SHOWN]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from orchestrator.analysis import Estimate
-    from orchestrator.analysis.forecasts import Comparison, Forecast, NoiseCourses
+    from orchestrator.analysis.forecasts import Comparison, Forecast, NoiseCourse
     from orchestrator.records import Outcome
 
 
@@ -121,21 +121,20 @@ def _show(line: Mapping[str, float]) -> None:
         say(f"step {line['step']:,}: {said}")
 
 
-def _lines(found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate]) -> list[str]:
+def _lines(
+    found: Forecast, courses: Sequence[NoiseCourse], ratios: Sequence[Estimate]
+) -> list[str]:
     from orchestrator.analysis import Estimate
     from orchestrator.analysis.estimates import together
     from orchestrator.analysis.forecasts import corrected
     from orchestrator.analysis.words import factor_in_words, in_words
 
-    (course,) = courses.plain
+    (course,) = courses
     first, last = (
         f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
         for at in (0, -1)
     )
     lines = [f"Noise scale: {first}, {last}.", f"Forecast: {_meaning(found.noise_scale)}."]
-    if found.preconditioned is not None:
-        of = f"the gradient as {found.recipe} scales it"
-        lines.append(f"Forecast from {of}: {_meaning(found.preconditioned)}.")
     if not ratios:
         return [
             *lines,
@@ -164,11 +163,11 @@ def _meaning(scale: Estimate) -> str:
 
 
 def _document(
-    found: Forecast, courses: NoiseCourses, ratios: Sequence[Estimate], outcome: Outcome
+    found: Forecast, courses: Sequence[NoiseCourse], ratios: Sequence[Estimate], outcome: Outcome
 ) -> dict[str, Any]:
     from orchestrator.analysis.forecasts import corrected
 
-    (course,) = courses.plain
+    (course,) = courses
     return {
         **asdict(found),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,

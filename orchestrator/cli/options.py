@@ -54,15 +54,6 @@ MaximiseOption = Annotated[
         "else the smallest.",
     ),
 ]
-TrialsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--trials",
-        min=1,
-        help="Number of trials per study to use: the first N that count, as if the search had been "
-        "for N trials. Default: all.",
-    ),
-]
 PriceOption = Annotated[
     float | None,
     typer.Option(

@@ -17,7 +17,6 @@ from orchestrator.cli.options import (
     JsonOption,
     MaximiseOption,
     RunArgument,
-    TrialsOption,
     print_json,
     refuse_both,
 )
@@ -108,7 +107,6 @@ def frontier(
             "Default: all measurements.",
         ),
     ] = None,
-    trials: TrialsOption = None,
     leaders: Annotated[
         bool,
         typer.Option(
@@ -133,7 +131,7 @@ def frontier(
     refuse_both({"leaders": leaders}, {"rules": rules})
     budget = None if within is None else Within.parse(within)
     run = RunFiles.open(path)
-    rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
+    rows = frontier_of(run, parse_goals(goal or []), within=budget)
     if as_csv:
         print(to_csv(rows), end="")
         return
@@ -162,7 +160,6 @@ def best(
             "training: epochs=5. Repeatable. Default: all measurements.",
         ),
     ] = None,
-    trials: TrialsOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
@@ -171,9 +168,7 @@ def best(
 
     refuse_both({"csv": as_csv}, {"json": as_json})
     budgets = [Within.parse(text) for text in within or []]
-    rows = best_of(
-        RunFiles.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
-    )
+    rows = best_of(RunFiles.open(path), metric, maximise=maximise, within=budgets or [None])
     if as_json:
         print_json([row.to_json() for row in rows])
     elif as_csv:

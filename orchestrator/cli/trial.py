@@ -63,7 +63,7 @@ def trial(
         typer.Option(
             metavar="NAME=VALUE",
             help="When and what to measure: spacing, min_examples, precision=bfloat16, "
-            "train_examples=N, gradient_norm=true, distance=true, noise_scale=true. Repeatable.",
+            "train_examples=N, noise_scale=true. Repeatable.",
         ),
     ] = None,
     steps: StepsOption = None,

@@ -25,21 +25,10 @@ def _quotas() -> Iterator[float]:
         lines = OWN_CGROUPS.read_text().splitlines()
     except OSError:  # not Linux
         return
-    for line in lines:
-        # `names` are the files that hold quota and period.
-        _, controllers, own = line.split(":", 2)
-        if controllers == "":  # version 2
-            mounts, names = [CGROUPS, CGROUPS / "unified"], ["cpu.max"]
-        elif "cpu" in controllers.split(","):
-            mounts = [CGROUPS / controllers, CGROUPS / "cpu"]
-            names = ["cpu.cfs_quota_us", "cpu.cfs_period_us"]
-        else:
-            continue
+    for own in (line.removeprefix("0::") for line in lines if line.startswith("0::")):
         path = Path(own.lstrip("/"))
         # A container may see its own group as the root of the mount, under its name outside.
-        for folder in {mount / part for mount in mounts for part in (path, *path.parents)}:
+        for folder in (CGROUPS / part for part in (path, *path.parents)):
             with suppress(OSError, ValueError, ZeroDivisionError):
-                words = " ".join((folder / name).read_text() for name in names).split()
-                quota, period = map(float, words)  # "max" in place of a number: no bound
-                if quota > 0:  # -1: no bound
-                    yield quota / period
+                quota, period = map(float, (folder / "cpu.max").read_text().split())
+                yield quota / period

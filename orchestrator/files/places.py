@@ -38,10 +38,6 @@ WITH_PORT = WITH_CONTAINER | WITHOUT_PASSWORD | {"http", "https"}
 PACKED = "zip://"
 """Scheme of the content of a ZIP file on this machine, which is read as a folder."""
 
-TRIES = 20
-"""How often a file is read again that is replaced all the time. It may be that a store's metadata
-differ with each request, although the file is the same."""
-
 
 @dataclass(frozen=True)
 class Place:
@@ -157,26 +153,9 @@ class Place:
         return files.open_input_file(path)
 
     def read(self) -> bytes:
-        """Reads the whole file, as it was before or after another process replaced it."""
-        # A bucket is first asked for the size, and then for so many bytes of what may be another
-        # file by now. Here, an open file stays what it was.
-        stays = self.local is not None or self.packed is not None
-        for attempt in range(1, TRIES + 1):
-            with self.open() as file:
-                try:
-                    content = bytes(file.read())
-                except OSError:
-                    # Some stores answer with the length of one and the bytes of another.
-                    if stays or attempt == TRIES:
-                        raise
-                    continue
-                if stays:
-                    return content
-                state = _state(file)
-            with self.open() as file:
-                if _state(file) == state:
-                    break
-        return content
+        """Reads the whole file."""
+        with self.open() as file:
+            return bytes(file.read())
 
     def read_text(self) -> str:
         return self.read().decode()
@@ -298,11 +277,6 @@ def _may_hold_key(text: str) -> bool:
             if host[2] and "@" in behind and scheme not in WITHOUT_PASSWORD:
                 return True
     return False
-
-
-def _state(file: pa.NativeFile) -> tuple[int, dict[str, str]]:
-    """What differs once the file is replaced. In most stores the metadata has a digest."""
-    return file.size(), file.metadata()
 
 
 @cache

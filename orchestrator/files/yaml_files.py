@@ -186,15 +186,6 @@ for each in (_Loader, _WithoutAliases):  # which puts texts that look like such 
     )
 
 
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    # A dumper writes rare ends of lines as they are, and a loader makes common ones of them.
-    rare = any(end in text for end in "\x85\u2028\u2029")
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if rare else None)
-
-
-_WithoutAliases.add_representer(str, _text)
-
-
 def write_yaml(document: Any, *, width: float = 100, flow: bool | None = False) -> str:
     """The document as text. `flow`: in braces throughout, or, if it is None, where nothing is below
     a mapping or list."""

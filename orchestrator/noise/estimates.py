@@ -29,10 +29,6 @@ ERRORS = (
     "noise/gradient_square_slope", "noise/gradient_square_floor", "noise/variance_error",
     "noise/covariance",
 )  # fmt: skip
-PRECONDITIONED = ("noise/preconditioned_gradient_square", "noise/preconditioned_variance")
-"""Names of the estimates of the preconditioned gradient among a trial's measurements."""
-NORMS = ("noise/norm_gradient_square", "noise/norm_variance")
-"""Names of the estimates of the gradient of norm layers alone."""
 
 NEARLY_FREE = 0.2
 """Share of the noise scale up to which larger batches are called nearly free: at this batch size, a
@@ -83,18 +79,11 @@ class NoiseEstimate:
             return math.inf
         return max(self.variance, 0.0) / self.gradient_square
 
-    def columns(
-        self, preconditioned: NoiseEstimate | None = None, norms: NoiseEstimate | None = None
-    ) -> dict[str, float]:
-        """Returns this estimate as columns of a measurement, together with the estimates for the
-        gradient as the optimizer scales it, and for that of norm layers, if they are given."""
+    def columns(self) -> dict[str, float]:
+        """Returns this estimate as columns of a measurement."""
         errors = (self.slope, self.floor, self.variance_error, self.covariance)
         columns = {GRADIENT_SQUARE: self.gradient_square, VARIANCE: self.variance}
-        columns |= dict(zip(ERRORS, errors, strict=True))
-        for names, other in ((PRECONDITIONED, preconditioned), (NORMS, norms)):
-            if other is not None:
-                columns |= zip(names, (other.gradient_square, other.variance), strict=True)
-        return columns
+        return columns | dict(zip(ERRORS, errors, strict=True))
 
     @classmethod
     def from_columns(cls, row: Mapping[str, float]) -> NoiseEstimate:
@@ -102,11 +91,6 @@ class NoiseEstimate:
         names = (GRADIENT_SQUARE, VARIANCE, *ERRORS)
         freedom = row.get(FREEDOM) or CHUNKS - 1
         return replace(cls(*(float(row[name]) for name in names)), freedom=float(freedom))
-
-    @classmethod
-    def preconditioned_from(cls, row: Mapping[str, float]) -> NoiseEstimate:
-        """Returns the estimate for the preconditioned gradient, which has no errors."""
-        return cls(*(float(row[name]) for name in PRECONDITIONED))
 
     def interval(self) -> tuple[float, float]:
         """Returns the interval of the noise scale in examples, by Fieller's method: all B for which

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
-from itertools import compress
 from typing import Any
 
 import torch
@@ -15,14 +14,10 @@ from torch.nn.modules.batchnorm import SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from orchestrator.noise.estimates import FREEDOM, NoiseEstimate, noise_in_words
-from orchestrator.noise.gradients import of_norms
 from orchestrator.records import BadInput
 
 AT_ONCE = 64
 """Number of steps whose measurements are read from the device together."""
-
-OF_NORMS = ("norm_weight", "norm_g", "norm_s")
-"""Names of the sums over the gradient of norm layers."""
 
 REMEMBERED = 0.9
 """Share of the memory that must be filled before an estimate is more than one of the first steps:
@@ -67,8 +62,8 @@ class NoiseScale:
         says that each loss was divided by the number of micro-batches, so that gradients add up to
         the mean over the batch. `scaler` is the torch.amp.GradScaler, if one is used. With each new
         step, the weights of all earlier steps are multiplied by `decay`."""
-        modules = [*model.modules()] if isinstance(model, nn.Module) else []
-        _check_norms(modules)
+        if isinstance(model, nn.Module):
+            _check_norms(model.modules())
         parameters = model.parameters() if isinstance(model, nn.Module) else model
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters:
@@ -76,13 +71,12 @@ class NoiseScale:
                 "The noise scale needs a parameter that is trained: one with requires_grad=True.",
                 code="empty",
             )
-        self._of_norms = of_norms(modules)
         self._sharded = any(map(is_sharded, self._parameters))
         ranks = model if isinstance(model, DistributedDataParallel) else None
         self._hook: _RankGradients | None = None
         count, micro_batch = 1, micro_batch or batch_size
         if ranks is not None and dist.get_world_size(ranks.process_group) > 1:
-            self._hook = _RankGradients(ranks, self._of_norms)
+            self._hook = _RankGradients(ranks)
             count = self._hook.count
         small = batch_size / count if self._hook else micro_batch
         if not 0 < small < batch_size or not 0 <= decay < 1:
@@ -100,13 +94,13 @@ class NoiseScale:
         self._scaler, self._decay = scaler, decay
         self._first: Tensor | None = None
         self._waiting: list[tuple[Tensor, Tensor]] = []
-        names = ("weight", "weight2", "g", "s", "gg", "ss", "gs", *OF_NORMS)
+        names = ("weight", "weight2", "g", "s", "gg", "ss", "gs")
         self._sums = dict.fromkeys(names, 0.0)
 
     def after_backward(self) -> None:
         """Call this after each backward pass. It measures the gradient after the first one."""
         if self._first is None and self._hook is None:
-            self._first = self._squares()
+            self._first = self._square()
 
     def before_step(self) -> None:
         """Call this after the last backward pass of a step."""
@@ -120,7 +114,7 @@ class NoiseScale:
                 code="call-order",
             )
         self._first = None
-        both = torch.stack([small, self._squares()])
+        both = torch.stack([small, self._square()])
         if self._sharded:
             dist.all_reduce(both)
         self.record(both[0], both[1])
@@ -129,14 +123,13 @@ class NoiseScale:
         """Records a step for callers that can't use the two methods above. `first` is the squared
         length of the gradient after the first micro-batch, or the mean of the squared lengths of
         the ranks' gradients. `last` is the squared length of the gradient after the last
-        micro-batch. Each may be followed by that of the part of norm layers."""
+        micro-batch."""
         scale = 1.0 if self._scaler is None else float(self._scaler.get_scale())
         unit = (self._factor / scale) ** 2
         # `first` belongs to the micro-batch's share of the whole gradient. This factor turns the
         # share into the mean over the micro-batch.
         alone = 1.0 if self._hook else (self._large / self._small) ** 2
-        pair = first.reshape(-1) * unit * alone, last.reshape(-1) * unit
-        self._waiting.append(pair)
+        self._waiting.append((first * unit * alone, last * unit))
         if len(self._waiting) >= AT_ONCE:
             self._read()
 
@@ -185,10 +178,8 @@ class NoiseScale:
         if estimate is None:
             return {}
         low, high = estimate.interval()
-        weight, *totals = (self._sums[name] for name in OF_NORMS)
-        norms = NoiseEstimate(*(total / weight for total in totals)) if weight else None
         return {
-            **estimate.columns(norms=norms),
+            **estimate.columns(),
             FREEDOM: estimate.freedom,
             "noise/scale": estimate.noise_scale,
             "noise/scale_low": low,
@@ -201,23 +192,19 @@ class NoiseScale:
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         self._waiting = []
-        # Earlier versions kept nothing of norm layers.
-        self._sums = {name: float(state.get(name, 0.0)) for name in self._sums}
+        self._sums = {name: float(state[name]) for name in self._sums}
 
-    def _squares(self) -> Tensor:
-        """Returns the squared length of the present gradient, as it was accumulated and scaled, and
-        that of its part in norm layers. Of sharded parameters, these are this rank's shares."""
-        trained = [p for p in self._parameters if p.grad is not None]
-        if not trained:
+    def _square(self) -> Tensor:
+        """Returns the squared length of the present gradient, as it was accumulated and scaled. Of
+        sharded parameters, it is this rank's share."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        if not gradients:
             raise BadInput(
                 "No parameter has a gradient. Measure after `backward` and before `zero_grad`. "
                 "Where parameters are sharded, leave the synchronisation of gradients on.",
                 code="call-order",
             )
-        gradients: Iterable[Tensor | None] = (p.grad for p in trained)
-        if self._sharded:
-            gradients = map(_share_of, gradients)
-        return _squares_of(zip(trained, gradients, strict=True), self._of_norms)
+        return _square_of([*map(_share_of, gradients)] if self._sharded else gradients)
 
     def _read(self) -> None:
         if not self._waiting:
@@ -225,19 +212,14 @@ class NoiseScale:
         pairs = torch.stack([torch.stack(pair) for pair in self._waiting]).double().tolist()
         self._waiting = []
         a, b = self._small, self._large
-        for smalls, larges in pairs:
-            if not math.isfinite(sum(smalls + larges)):
+        for small, large in pairs:
+            if not math.isfinite(small + large):
                 continue  # the gradient scaler skips such a step, too
-            (square, variance), *part = (
-                ((b * large - a * small) / (b - a), (small - large) / (1 / a - 1 / b))
-                for small, large in zip(smalls, larges, strict=True)
-            )
+            square, variance = (b * large - a * small) / (b - a), (small - large) / (1 / a - 1 / b)
             added = {
                 "weight": 1.0, "weight2": 1.0, "g": square, "s": variance,
                 "gg": square**2, "ss": variance**2, "gs": square * variance,
             }  # fmt: skip
-            if part and self._of_norms:
-                added |= zip(OF_NORMS, (1.0, *part[0]), strict=True)
             for name, value in added.items():
                 keep = self._decay**2 if name == "weight2" else self._decay
                 self._sums[name] = keep * self._sums[name] + value
@@ -273,17 +255,10 @@ def _share_of(gradient: Any) -> Tensor:
     return part
 
 
-def _squares_of(
-    gradients: Iterable[tuple[nn.Parameter, Tensor | None]], chosen: Collection[int]
-) -> Tensor:
-    """Returns the squared length of these gradients, and that of the chosen ones, which are given
-    by the identity of their parameters."""
-    pairs = [(parameter, gradient) for parameter, gradient in gradients if gradient is not None]
-    kind = reduce(torch.promote_types, {gradient.dtype for _, gradient in pairs}, torch.float32)
-    lengths = torch._foreach_norm([gradient for _, gradient in pairs], 2, kind)
-    in_norms = [id(parameter) in chosen for parameter, _ in pairs]
-    parts = [*lengths], [*compress(lengths, in_norms)] or [torch.zeros_like(lengths[0])]
-    return torch.stack([torch.stack(part).square().sum() for part in parts])
+def _square_of(gradients: Sequence[Tensor]) -> Tensor:
+    """Returns the squared length of these gradients together."""
+    kind = reduce(torch.promote_types, {gradient.dtype for gradient in gradients}, torch.float32)
+    return torch.stack([*torch._foreach_norm([*gradients], 2, kind)]).square().sum()
 
 
 def _check_norms(modules: Iterable[nn.Module]) -> None:
@@ -300,8 +275,7 @@ def _check_norms(modules: Iterable[nn.Module]) -> None:
 class _RankGradients:
     """Measures each rank's gradient before DistributedDataParallel averages it over ranks."""
 
-    def __init__(self, model: DistributedDataParallel, chosen: Collection[int]) -> None:
-        self._chosen = chosen
+    def __init__(self, model: DistributedDataParallel) -> None:
         self._group = model.process_group
         self.count = dist.get_world_size(self._group)
         self.squares: list[Tensor] = []
@@ -317,8 +291,7 @@ class _RankGradients:
 
     def _average(self, bucket: Any) -> torch.futures.Future[Tensor]:
         gradients = bucket.buffer()
-        pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        self.squares.append(_squares_of(pairs, self._chosen))
+        self.squares.append(_square_of(bucket.gradients()))
         gradients.div_(self.count)
         reduced = dist.all_reduce(gradients, group=self._group, async_op=True).get_future()
         averaged: torch.futures.Future[Tensor] = reduced.then(lambda future: future.value()[0])

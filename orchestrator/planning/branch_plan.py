@@ -190,7 +190,7 @@ def _branches(
         },
         search=SearchPlan(algorithm="points", points=points),
         trials=len(points) * asked.seeds,
-        extras=replace(trunk.extras, noise_scale="never", distance=False),
+        extras=replace(trunk.extras, noise_scale="never"),
     )
 
 

@@ -64,17 +64,6 @@ def of_programs(studies: Iterable[Study]) -> list[str]:
     ]
 
 
-def what_widening_adds(studies: Iterable[Study]) -> list[str]:
-    """Says of which recipes a sweep may train more trials than its plan counts."""
-    recipes = dict.fromkeys(study.recipe for study in studies if study.search.extend)
-    if not recipes:
-        return []
-    return [
-        f"{', '.join(recipes)}: `extend` adds trials to those that are counted here, if a best "
-        f"trial lies near an end of its range."
-    ]
-
-
 def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[str]:
     """Warnings about batch sizes below the ghost size, whose batch norms see fewer examples."""
     small = [size for size in sorted({*sizes}) if size < ghost_size]

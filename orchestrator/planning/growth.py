@@ -12,14 +12,12 @@ last step of the old budget, and it might not have been measured at that step.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-from orchestrator.planning.rehearsal import widest
 from orchestrator.planning.studies import Plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
@@ -31,7 +29,6 @@ from orchestrator.records import (
     cut,
     differences,
     shown_pair,
-    widened_to,
 )
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
@@ -50,12 +47,7 @@ def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
     both = [key for key in old if key in new]
     found: dict[str, list[StudyKey]] = defaultdict(list)
     for key in both:
-        problems_of = [*_refused(old[key], new[key]), *_of_budget(old[key], new[key])]
-        if new[key].trials > old[key].trials:
-            points = map(json.loads, run.trials(key)["params"].to_pylist())
-            if widened_to(old[key].space, points) != old[key].space:
-                problems_of.append("its ranges were widened, so points can't be added inside")
-        for problem in problems_of:
+        for problem in (*_refused(old[key], new[key]), *_of_budget(old[key], new[key])):
             found[problem].append(key)
     for problem, keys in found.items():
         more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
@@ -74,7 +66,7 @@ def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
 
 def refuse_changed(run: RunFiles) -> None:
     """Raises `BadInput` if the run's sweep file was changed since the run was made."""
-    sweep, file = run.sweep(), run.sweep_file()
+    sweep, file = run.sweep(), without_gone(run.sweep_file())
     # If the file holds the sweep that the run has grown from, writing the file was interrupted.
     file = None if file is None else without_gone(file)
     if file not in (None, sweep, run.grown_from()):
@@ -125,9 +117,8 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
         yield (
             f"{steps}, but {old.search.algorithm} chose its points by results within the old budget"
         )
-    space = widest(old.space) if old.search.extend else old.space
     epoch = old.train_size and old.train_size / old.batch_size
-    if found := tied_to_horizon(space, horizon=old.budget_steps, steps_per_epoch=epoch):
+    if found := tied_to_horizon(old.space, horizon=old.budget_steps, steps_per_epoch=epoch):
         name, value = found
         yield f"{steps}, but with {name} {value} the learning rate of each step depends on it"
     if {*old.goals} != {*new.goals}:
@@ -162,8 +153,8 @@ def trials_within(run: RunFiles, study: Study) -> tuple[list[FinishedTrial], int
 def as_grown(study: Study, stored: list[FinishedTrial]) -> list[FinishedTrial]:
     """The finished trials that count for `study`; the same list if all do. A trial that ended at a
     smaller budget is `paused` at its last measurement, from where it may go on, or `dominated` if
-    it can't win from there. Its repeats are dropped. Points that replaced diverged ones or lie
-    beyond a range are dropped, too, if other points might take their place now."""
+    it can't win from there. Its repeats are dropped. Points that replaced diverged ones
+    are dropped, too, if other points might take their place now."""
     steps = _measured(study, max((trained.outcome.steps for trained in stored), default=0))
     searched = [trained for trained in stored if not trained.trial.repeat]
     repeats = [trained for trained in stored if trained.trial.repeat]

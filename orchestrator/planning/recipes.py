@@ -29,7 +29,6 @@ from orchestrator.records import (
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
 from orchestrator.search import (
     Entry,
-    check_conditions,
     check_value,
     even_axes,
     grid,
@@ -177,7 +176,6 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
         refuse_unknown("setting of schedule:", schedule, {*SCHEDULE_SETTINGS, COOLDOWN})
         for key, entries in {"space": given, **others}.items():
             space |= space_from(entries, key)
-        check_conditions(space)
         if workload is not None:
             check_metaparameters(recipe.optimizer, space, workload)
             decay = space.get("decay", "constant")

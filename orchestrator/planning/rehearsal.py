@@ -14,9 +14,7 @@ from orchestrator.planning.doubts import small_ghosts
 from orchestrator.planning.sweep import Sweep
 from orchestrator.programs.commands import check_command, check_files
 from orchestrator.records import (
-    WIDENINGS,
     Choice,
-    Range,
     Space,
     Study,
     Trial,
@@ -74,8 +72,6 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
         ends = {study.key: study for study in [*first.values(), *last.values()]}
         for study in ends.values():
             points = study.search.points[:REHEARSED] or _points(study.space)
-            if study.search.extend:
-                points = [*points, *_points(widest(study.space))]
             compared = [sweep.branch.loss] if sweep.branch else []
             ranks = sweep.resources.ranks(study.batch_size)
             doubts += rehearse_points(study, points, data_dir, compared, ranks, made)
@@ -139,15 +135,3 @@ def _points(space: Space) -> list[dict[str, Value]]:
 def point_at(space: Space, fraction: float) -> dict[str, Value]:
     """The point that lies `fraction` of the way through every range, on its scale."""
     return assemble(space, [fraction] * len(searched(space)))
-
-
-def widest(space: Space) -> Space:
-    """The largest space that a search which may extend its ranges can reach."""
-    wide = dict(space)
-    for name, entry in space.items():
-        if isinstance(entry, Range):
-            for _ in range(WIDENINGS):
-                entry = entry.widened("low") or entry  # noqa: PLW2901
-                entry = entry.widened("high") or entry  # noqa: PLW2901
-            wide[name] = entry
-    return wide

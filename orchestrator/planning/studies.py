@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable, what_cooldowns_cost
-from orchestrator.planning.doubts import of_programs, starving, too_few, what_widening_adds
+from orchestrator.planning.doubts import of_programs, starving, too_few
 from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.recipes import (
     ONLY,
@@ -80,8 +80,8 @@ class Plan:
             f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
             f"{{...}}}}`."
         )
-        more = [*what_cooldowns_cost(self.studies), *what_widening_adds(self.studies)]
-        return [*self.doubts, *more, *([said] if besides else [])]
+        more = [said] if besides else []
+        return [*self.doubts, *what_cooldowns_cost(self.studies), *more]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -276,7 +276,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 algorithm="points" if chosen else search.algorithm,
                 launches=search.max_launches,
                 generation=search.generation,
-                extend=search.extend,
                 points=chosen,
             ),
             repeats=sweep.repeats if program is None or has_seed(program) else 0,
@@ -289,8 +288,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             keep=max(sweep.stop.keep, sweep.repeat_best if sweep.repeats else 1),
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
-                gradient_norm=evaluate.gradient_norm,
-                distance=evaluate.distance,
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
                 precision=evaluate.precision,
             ),

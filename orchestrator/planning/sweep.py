@@ -21,7 +21,7 @@ from orchestrator.records import (
     refuse_unknown,
 )
 from orchestrator.records.roles import COURSE, FREE, STUDIES
-from orchestrator.search import DESIGNS, MOST_POINTS, check_algorithm
+from orchestrator.search import MOST_POINTS, check_algorithm
 
 
 def _run(name: str) -> str:
@@ -82,8 +82,6 @@ class Search(Part):
     generation: int = Field(default=8, ge=1, le=MOST_POINTS, examples=[16])
     """How many points `tpe`, `gp` and `cmaes` choose at a time, before they are told how these
     ended."""
-    extend: bool = Field(default=False, examples=[True])
-    """Widen a range when the best trial lies near its end, at most twice."""
     grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(
         default={}, examples=[{"learning_rate": 8, "momentum": 5}]
     )
@@ -101,8 +99,6 @@ class Search(Part):
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
         if self.algorithm == "points" and not self.points:
             raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
-        if self.extend and self.algorithm not in DESIGNS:
-            raise BadInput(f"`extend` goes with {', '.join(DESIGNS)} only", code="no-effect")
         if self.max_launches is not None and self.max_launches < self.trials:
             raise BadInput("`max_launches` must be at least `trials`", code="range-order")
         return self
@@ -259,10 +255,6 @@ class Evaluate(Part):
     else twice the number of examples that an evaluation looks at."""
     train_examples: int = Field(default=0, ge=0, le=MANY, examples=[500])
     """Measure the metrics on this many examples of the training set, too, as `train/*`."""
-    gradient_norm: bool = Field(default=False, examples=[True])
-    """Measure the norm of the last batch's gradient, as `batch/gradient_norm`."""
-    distance: bool = Field(default=False, examples=[True])
-    """Measure how far the weights are from where they began, as `weights/distance`."""
     noise_scale: bool | Literal["repeats"] = Field(default=False, examples=["repeats"])
     """Measure the gradient noise scale, as `noise/*`, in every trial, or only in `repeats`."""
     precision: Literal["float32", "bfloat16"] = Field(default="float32", examples=["bfloat16"])

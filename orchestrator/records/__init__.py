@@ -24,7 +24,6 @@ from orchestrator.records.grouping import grouped
 from orchestrator.records.ranges import (
     LARGEST,
     SMALLEST,
-    WIDENINGS,
     Choice,
     Range,
     Scale,
@@ -35,7 +34,6 @@ from orchestrator.records.ranges import (
     point_text,
     searched,
     short,
-    widened_to,
 )
 from orchestrator.records.roles import Role, differences, settings_of, shown_pair
 from orchestrator.records.scaling_rules import RULES, ScalingRule

@@ -113,8 +113,7 @@ def tied_to_horizon(
 ) -> tuple[str, Value] | None:
     """A setting in `space`, and its value, by which learning rates in the first `horizon` steps
     would change if the training took more steps; None if there is no such setting."""
-    length = space.get("decay_steps")
-    if length is None or getattr(length, "when", None) is not None:
+    if "decay_steps" not in space:
         for decay in _values(space, "decay"):
             if not DECAYS[str(decay)].endless:
                 return "decay", decay

@@ -56,10 +56,6 @@ class Extras:
 
     train_examples: int = 0
     """Number of training examples, always the same, on which `train/*` is evaluated; 0: none."""
-    gradient_norm: bool = False
-    """Whether to measure `batch/gradient_norm`, of the last batch before the evaluation."""
-    distance: bool = False
-    """Whether to measure `weights/distance`, the Euclidean distance from the initial weights."""
     noise_scale: Literal["never", "repeats", "always"] = "never"
     """The trials in which to measure `noise/*`, the noise scale of the gradient: at the first step,
     whenever the number of steps has doubled, and at the end."""
@@ -137,14 +133,12 @@ class SearchPlan:
     """Largest number of trials, diverged ones included; None: three times `Study.trials`."""
     generation: Annotated[int, SEARCH] = 8
     """Number of trials of a round of Optuna's samplers, which are told its results afterwards."""
-    extend: Annotated[bool, FREE] = False
-    """Whether to widen a range if the best trial lies near one of its ends."""
     points: Annotated[tuple[Mapping[str, Value], ...], GROWS] = ()
 
     @property
     def is_even_sample(self) -> bool:
         """Whether the points are an even sample of the space, which depends on no result."""
-        return self.algorithm in DESIGN_NAMES and not self.extend
+        return self.algorithm in DESIGN_NAMES
 
     @property
     def is_adaptive(self) -> bool:
@@ -235,7 +229,7 @@ class Study:
 
     @property
     def launches(self) -> int:
-        """The largest number of trials of the search, without repeats and trials after widening."""
+        """The largest number of trials of the search, without repeats."""
         if self.is_one_point:
             return 1
         if self.search.algorithm == "points":

@@ -107,14 +107,6 @@ class Trial:
         document = asdict(self)
         for name in _of_no_course():
             del document["study"][name]
-        for goal, fields in zip(self.study.goals, document["study"]["goals"], strict=True):
-            if not goal.holds:  # earlier versions knew no others
-                del fields["measurements"], fields["examples"]
-        for name in ("program", "cooldown"):  # nor these
-            if getattr(self.study, name) == getattr(Study, name):  # the default
-                del document["study"][name]
-        if self.study.extras.precision == "float32":  # nor another precision of evaluations
-            del document["study"]["extras"]["precision"]
         text = json.dumps(document, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -29,7 +29,7 @@ def noise_of(answer: Answer) -> dict[int, Estimate]:
         for ended in answer.queue.ended([trunk])
         for one in ended.measurements
     ]
-    courses = courses_of(rows, trunk.batch_size).plain
+    courses = courses_of(rows, trunk.batch_size)
     return {
         trunk.examples(step): scale for course in courses for step, scale in along(course).items()
     }

@@ -129,7 +129,7 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
     return figure
 
 
-HEADS = "Recipe", "Forecast", "Measured", "Ratio", "By the gradient as the optimizer scales it"
+HEADS = "Recipe", "Forecast", "Measured", "Ratio"
 
 
 def forecasts(panel: Panel, show: Show) -> str:
@@ -143,13 +143,11 @@ def forecasts(panel: Panel, show: Show) -> str:
 
 
 def _cells(one: Comparison) -> list[str]:
-    scaled = one.preconditioned
     return [
         one.recipe,
         in_words(a_fifth_more(one.forecast)),
         "not known" if one.measured is None else in_words(a_fifth_more(one.measured)),
         "" if one.ratio is None else factor_in_words(one.ratio),
-        "" if scaled is None else in_words(a_fifth_more(scaled)),
     ]
 
 

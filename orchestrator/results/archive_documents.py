@@ -10,20 +10,14 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 from urllib.parse import quote
 
-import pyarrow as pa
-
 from orchestrator.records import (
     MANY,
-    STATUSES,
     Choice,
     EvaluationGrid,
-    Goal,
     Range,
     Scale,
     Space,
@@ -33,7 +27,6 @@ from orchestrator.records import (
     shown,
 )
 from orchestrator.results.curve_files import content_of
-from orchestrator.results.tables import TRIALS
 
 LAYOUT = ("DATASET", "MODEL", "OPTIMIZER", "BATCH_SIZE")
 """Names of the nested folders that lead to a study, below any number of groups."""
@@ -52,9 +45,6 @@ SCALES: dict[str, Scale] = {
 TRAIN_SIZES = {"mnist": 55_000, "fashion_mnist": 55_000, "cifar_10": 45_000}
 """Name of a published data set -> its training examples; `mnist_N` has N."""
 
-OURS = "orchestrate"
-"""The key in these documents under which our exports keep our record."""
-
 MOST_BYTES = 4 * 2**20
 """Largest size of a document. As Python objects, JSON takes up to thirty times as much memory."""
 
@@ -68,19 +58,12 @@ MOST_IN_FOLDER = 240
 
 MOST_WHOLE = 2**62
 MOST_TRIALS = 2**31 - 1
-MOST_EXAMPLES = 2**40
-"""Largest number of examples in an epoch."""
-
-MOST_SPACING = 1e9
-MOST_SECONDS = 1e15
-LEAST_SECONDS = 1e-9
-"""Smallest time other than 0 that is accepted; a shorter one can't have been measured."""
 
 
 def read_document(path: str) -> dict[str, Any]:
     content = content_of(path, MOST_BYTES)
     try:
-        document = _DECODER.decode(content.decode(json.detect_encoding(content)))
+        document = json.loads(content)
     except UnicodeDecodeError:
         raise ValueError("is not UTF-8 text") from None
     except RecursionError:
@@ -88,17 +71,6 @@ def read_document(path: str) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")
     return document
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"has the key {shown(twice)} twice")
-    return document
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: list[str]) -> Study:
@@ -115,8 +87,8 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
     except ValueError as error:
         flaws.append(str(error))
     return Study(
-        workload=_name("workload", "/".join(workload)),
-        recipe=_name("optimizer", optimizer),
+        workload=checked_name("workload", "/".join(workload)),
+        recipe=checked_name("optimizer", optimizer),
         optimizer=optimizer,
         batch_size=size,
         goals=(),
@@ -128,43 +100,6 @@ def published_study(parts: Sequence[str], document: Mapping[str, Any], flaws: li
         stop_at_goal=bool(document.get("early_stopping")),
         stop_dominated=False,
     )
-
-
-def own_study(document: Any) -> tuple[int, Study]:
-    """A study that was exported from this project, and its position in its run."""
-    # Importing pydantic takes a tenth of a second, which only our own archives need.
-    from pydantic import TypeAdapter, ValidationError
-
-    if not isinstance(document, dict):
-        raise ValueError(f"is {shown(document)}, not a JSON object")
-    try:
-        study = TypeAdapter(Study).validate_python(document)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-    _name("workload", study.workload)
-    _name("recipe", study.recipe)
-    _name("optimizer", study.optimizer)
-    _whole("batch_size", study.batch_size, 1, MANY)
-    _whole("budget_steps", study.budget_steps, 0, MOST_WHOLE)
-    _whole("trials", study.trials, 0, MOST_TRIALS)
-    _whole("train_size", study.train_size or 1, 1, MOST_EXAMPLES)
-    _number("inherit", study.inherit or 0, 0, MOST_SPACING)
-    _number("grid.spacing", study.grid.spacing, 0, MOST_SPACING)
-    _whole("grid.min_gap", study.grid.min_gap, 1, MOST_WHOLE)
-    if max(len(study.goals), len(study.space)) > MOST_PARAMETERS:
-        raise ValueError(f"has more than {MOST_PARAMETERS} goals or metaparameters")
-    for goal in study.goals:
-        if Goal.parse(str(goal)) != goal:
-            raise ValueError(f"goal {shown(str(goal))} is not a usable goal")
-    for name, entry in study.space.items():
-        _parameter_name(name)
-        for value in entry.options if isinstance(entry, Choice) else [entry]:
-            if not isinstance(value, Range):
-                _setting(f"space.{name}", value)
-    _encodable("the study", json.dumps(asdict(study), ensure_ascii=False))
-    position = _whole("place", document.get("place"), 0, MOST_WHOLE)
-    return position, replace(study, repeats=0)
 
 
 def _space(configs: Any, flaws: list[str]) -> Space:
@@ -203,8 +138,6 @@ def trial_row(
     document: Mapping[str, Any], folder: str, study: Study, flaws: list[str]
 ) -> dict[str, Any]:
     """The row in `trials` of the trial whose folder has this name. Its `steps` may be None."""
-    if document.get(OURS) is not None:
-        return _own_row(document[OURS], study, flaws)
     status = _one_of("status", document.get("status"), STATUS_IN)
     steps = document.get("steps")
     return {
@@ -216,33 +149,6 @@ def trial_row(
         "error": "INCOMPLETE in the archive" if status == "INCOMPLETE" else None,
         "archive_status": status,
     }
-
-
-def _own_row(document: Any, study: Study, flaws: list[str]) -> dict[str, Any]:
-    if not isinstance(document, dict):
-        raise ValueError(f"{OURS} is {shown(document)}, not a JSON object")
-    row: dict[str, Any] = {"archive_status": None}
-    for field in TRIALS:
-        name, value = field.name, document.get(field.name)
-        if name == "params":
-            row[name] = _params(value, study.space, flaws)
-        elif value is None:
-            if not field.nullable:
-                raise ValueError(f"{OURS} has no {name}")
-            row[name] = None
-        elif name == "status":
-            row[name] = _one_of(name, value, STATUSES)
-        elif pa.types.is_string(field.type):
-            row[name] = _encodable(name, value)
-        elif pa.types.is_floating(field.type):
-            row[name] = _number(name, value, 0, MOST_SECONDS)
-            if 0 < row[name] < LEAST_SECONDS:
-                raise ValueError(f"{name} {shown(value)} is less than {LEAST_SECONDS:g}")
-        else:
-            most = MOST_TRIALS if field.type == pa.int32() else 2**63 - 1
-            most = MANY if name == "steps" else most
-            row[name] = _whole(name, value, 1 if name == "ranks" else 0, most)
-    return row
 
 
 def _params(parameters: Any, space: Space, flaws: list[str]) -> str:
@@ -325,13 +231,7 @@ def _text(key: str, value: Any) -> str:
     return value
 
 
-def _encodable(key: str, value: Any) -> str:
-    if not isinstance(value, str) or value != value.encode(errors="ignore").decode():
-        raise ValueError(f"{key} {shown(value)} is not text, or has unpaired surrogate characters")
-    return value
-
-
-def _name(key: str, value: str) -> str:
+def checked_name(key: str, value: str) -> str:
     """A text that becomes the name of a folder in a run."""
     if not value or not value.isprintable():
         raise ValueError(f"{key} {shown(value)} is not a printable name")

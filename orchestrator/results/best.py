@@ -19,7 +19,7 @@ import pyarrow as pa
 from orchestrator.records import Study, Value
 from orchestrator.results.counting import Counted, Within, columns
 from orchestrator.results.frontier import measurement_at, metrics_of, refuse_unmeasured
-from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
+from orchestrator.results.store import RunFiles, refuse_branches, refuse_compact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +56,14 @@ def best_of(
     metric: str,
     *,
     maximise: bool | None = None,
-    first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
-    """The best value in each study of `run` for each budget, among the `first` trials that count,
-    or all. Of equal values the one with the fewest steps wins, then the lowest index. If `maximise`
-    is None, the highest value is best if a goal asks for more of the metric."""
+    """The best value in each study of `run` for each budget. Of equal values the one with the
+    fewest steps wins, then the lowest index. If `maximise` is None, the highest value is best if a
+    goal asks for more of the metric."""
     refuse_branches(run)
     studies = run.studies()
-    rows = best_of_studies(run, studies, metric, maximise=maximise, first=first, within=within)
+    rows = best_of_studies(run, studies, metric, maximise=maximise, within=within)
     if all(row.value is None for row in rows):
         refuse_unmeasured(run, studies, metric)
     return rows
@@ -85,24 +84,21 @@ def best_of_studies(
     metric: str,
     *,
     maximise: bool | None = None,
-    first: int | None = None,
     within: Sequence[Within | None] = (None,),
 ) -> list[BestRow]:
     """The same as `best_of` for the given studies, even if none measured the metric."""
     sign = sign_of(studies, metric, maximise)
     if run.is_compact and any(within):
-        _refuse_unless_kept(run, studies, metric, maximise=sign < 0, first=first)
-    work = partial(_rows_of, run, metric, sign, first, within)
+        _refuse_unless_kept(run, studies, metric, maximise=sign < 0)
+    work = partial(_rows_of, run, metric, sign, within)
     return [row for of_study in run.in_parallel(work, studies) for row in of_study]
 
 
 def _refuse_unless_kept(
-    run: RunFiles, studies: Sequence[Study], metric: str, *, maximise: bool, first: int | None
+    run: RunFiles, studies: Sequence[Study], metric: str, *, maximise: bool
 ) -> None:
     """Raises `BadInput` for best values within a budget that a compact run lacks. It has those
     among all trials of each study, of the metrics of its goals in their direction."""
-    if first is not None:
-        refuse_compact(run, FIRST_WITHIN)
     asked = (metric, ">" if maximise else "<")
     for study in studies:
         if asked not in {(goal.metric, goal.direction) for goal in study.goals}:
@@ -114,14 +110,11 @@ def _rows_of(
     run: RunFiles,
     metric: str,
     sign: float,
-    first: int | None,
     within: Sequence[Within | None],
     study: Study,
 ) -> list[BestRow]:
     trials = run.trials(study.key)
     counted = Counted(study, trials)
-    if first is not None:
-        counted.only_first(first, ())
     measurements = run.measurements(study.key, {metric, "seconds"})
     trial, step, value = columns(measurements, metric)
     usable = np.isin(trial, [*counted.row_of]) & np.isfinite(value)

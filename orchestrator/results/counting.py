@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -85,8 +85,8 @@ class Within:
         return numbers(measurements["step"]) <= self.steps(study)
 
 
-def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bool:
-    """Whether a study, or a search for the `first` of its trials, has nothing left to train."""
+def has_finished(study: Study, trials: pa.Table) -> bool:
+    """Whether a study has nothing left to train."""
     if "archive_status" in trials.column_names:
         return True
     ends = [*zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)]
@@ -94,13 +94,12 @@ def has_finished(study: Study, trials: pa.Table, first: int | None = None) -> bo
     raised = any(steps < study.budget_steps for status, steps in ends if status == "exhausted")
     if raised and study.cooldown is None:
         return False  # the budget has been raised since the trial ended
-    asked = study if first is None else replace(study, trials=min(study.trials, first))
-    if is_noted_over(trials) and statuses.total() >= min(asked.trials, asked.launches):
+    if is_noted_over(trials) and statuses.total() >= min(study.trials, study.launches):
         return True
     # Diverged trials are replaced by others, which may not have been trained yet.
     lasting = statuses.total() - statuses["diverged"]
     return not statuses["paused"] and (
-        lasting >= asked.trials or statuses.total() >= asked.launches
+        lasting >= study.trials or statuses.total() >= study.launches
     )
 
 
@@ -117,24 +116,6 @@ class Counted:
             for number, row in enumerate(self._rows)
             if row["status"] != "failed" and row.get("archive_status") in (None, "COMPLETE")
         }
-
-    def only_first(self, trials: int, firsts: Sequence[tuple[int, int]]) -> None:
-        """Keeps only the trials that a search for `trials` trials would have had. Such a search
-        replaces, round by round, points that diverge before the step of its frontier. `firsts` are
-        (steps, index) of the trials that reached the goal."""
-        indices = sorted(self.row_of)[: replace(self._study, trials=trials).launches]
-        begin, end, counted = 0, min(trials, len(indices)), 0
-        while begin < end:
-            opened, known = indices[begin:end], set(indices[:end])
-            step = min((step for step, index in firsts if index in known), default=None)
-            for row in (self._rows[self.row_of[index]] for index in opened):
-                ended = row["steps"]
-                if self._study.cooldown is not None:  # the end of the earliest that may follow
-                    ended = row["open_from"] or self._study.budget_steps
-                before = step is None or ended < step
-                counted += not (before and row["status"] == "diverged")
-            begin, end = end, min(end + max(trials - counted, 0), len(indices))
-        self.row_of = {index: self.row_of[index] for index in indices[:end]}
 
     def next_steps(
         self, crossed: Collection[int], trunk: tuple[NDArray[Any], NDArray[Any]] | None = None

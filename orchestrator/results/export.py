@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,19 @@ from numpy.typing import NDArray
 
 from orchestrator.files.places import new_folder, pack
 from orchestrator.records import BadInput, Choice, Goal, Range, Space, Status, Study
-from orchestrator.results.archive import Progress, in_parallel
-from orchestrator.results.archive_documents import OURS, SCALES
+from orchestrator.results.archive_documents import SCALES
 from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
 from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.remarks import last_line
-from orchestrator.results.store import RunFiles, confirmation_of, holds_branches, refuse_compact
+from orchestrator.results.store import (
+    Progress,
+    RunFiles,
+    confirmation_of,
+    holds_branches,
+    refuse_compact,
+)
 from orchestrator.results.tables import is_metric, numbers, of_trial
 
 STATUS_OUT: dict[Status, str] = {
@@ -66,12 +70,8 @@ def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done
                 code="given-twice",
             )
     with new_folder(target) as unfinished:
-        jobs = [
-            (run, study, position, unfinished / folder)
-            for position, (folder, study) in enumerate(studies.items(), start=1)
-        ]
-        for done, _ in enumerate(in_parallel(_write_archived, jobs), start=1):
-            progress(done, len(jobs))
+        jobs = [(unfinished / folder, study) for folder, study in studies.items()]
+        run.in_parallel(partial(_write_archived, run), jobs, progress)
 
 
 def _folders_of(study: Study) -> list[str]:
@@ -79,8 +79,8 @@ def _folders_of(study: Study) -> list[str]:
     return parts if len(parts) > 1 else ["own", *parts]
 
 
-def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
-    run, study, position, folder = job
+def _write_archived(run: RunFiles, job: tuple[Path, Study]) -> None:
+    folder, study = job
     folder.mkdir(parents=True)
     workload = _folders_of(study)
     trials, measurements = run.trials(study.key), run.measurements(study.key)
@@ -93,22 +93,16 @@ def _write_archived(job: tuple[RunFiles, Study, int, Path]) -> None:
         "train_steps": study.budget_steps,
         "parameter_configs": _parameter_configs(study.space),
     }
-    foreign = "archive_status" in trials.column_names
-    if not foreign:
-        document[OURS] = {"place": position, **asdict(replace(study, repeats=0))}
     (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
     columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
     for row in trials.to_pylist():
         own = f"{folder}/{row['trial']}"
         os.mkdir(own)
-        params = json.loads(row["params"])
-        status = row.pop("archive_status", None) or STATUS_OUT[row["status"]]
         metadata = {
             "trial_id": row["trial"],
-            "status": status,
+            "status": row.get("archive_status") or STATUS_OUT[row["status"]],
             "steps": row["steps"],
-            "parameters": params,
-            **({} if foreign else {OURS: {**row, "params": params}}),
+            "parameters": json.loads(row["params"]),
         }
         with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
             file.write(json.dumps(metadata, indent=1))
@@ -160,8 +154,7 @@ def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done
 def _copy(run: RunFiles, copy: RunFiles, whole: bool, progress: Progress) -> None:
     studies, machines = run.studies(), _machines(run)
     write = partial(_write_compact, run, copy, whole, machines)
-    for done, _ in enumerate(in_parallel(write, studies), start=1):
-        progress(done, len(studies))
+    run.in_parallel(write, studies, progress)
     copy.copy_purpose(run, compact=not whole)
     copy.write_sweep_file()
     for name in COPIED:

@@ -41,9 +41,9 @@ from orchestrator.results.counting import (
     reached,
     where_measured,
 )
-from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved, still_warming
+from orchestrator.results.remarks import best_short_of, near_ends, of_study, starved
 from orchestrator.results.repeats import WinnerRepeats, repeats_of
-from orchestrator.results.store import FIRST_WITHIN, RunFiles, refuse_branches, refuse_compact
+from orchestrator.results.store import RunFiles, refuse_branches, refuse_compact
 from orchestrator.results.tables import is_metric, numbers
 
 MOST_LEADERS = 100
@@ -167,11 +167,10 @@ def frontier_of(
     run: RunFiles,
     goals: Sequence[Goal | GoalOf] = (),
     *,
-    first: int | None = None,
     within: Within | None = None,
 ) -> list[FrontierRow]:
-    """The frontier of every study of `run`. `goals` replaces each study's goals, `first` uses only
-    that many trials that count instead of all, and `within` replaces each study's budget."""
+    """The frontier of every study of `run`. `goals` replaces each study's goals, and
+    `within` each study's budget."""
     refuse_branches(run)
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
@@ -188,9 +187,7 @@ def frontier_of(
         study, goal = others[0]
         known = " and ".join(map(str, study.goals))
         refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
-    if first is not None and within is not None:
-        refuse_compact(run, FIRST_WITHIN)
-    work = partial(_rows_of, run, asked, first, within)
+    work = partial(_rows_of, run, asked, within)
     rows = [row for of_study in run.in_parallel(work, studies) for row in of_study]
     for one in asked:
         of = [study for study in studies if one.asked_of(study)]
@@ -199,8 +196,7 @@ def frontier_of(
         keys = {study.key for study in of}
         if not any(row.reached for row in rows if row.key in keys and row.goal == str(one.goal)):
             refuse_unmeasured(run, of, one.goal.metric)
-    as_searched = not asked and first is None and within is None
-    return _beside_others(studies, rows) if as_searched else rows
+    return rows if asked or within is not None else _beside_others(studies, rows)
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -234,7 +230,7 @@ def _measured(run: RunFiles, studies: Iterable[Study]) -> set[str]:
 
 
 def _rows_of(
-    run: RunFiles, asked: Sequence[GoalOf], first: int | None, within: Within | None, study: Study
+    run: RunFiles, asked: Sequence[GoalOf], within: Within | None, study: Study
 ) -> list[FrontierRow]:
     """The rows of a study for the goals that are asked of it, or, if none are asked, its own."""
     goals = [one.goal for one in asked if one.asked_of(study)] if asked else study.goals
@@ -242,16 +238,13 @@ def _rows_of(
         return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    return [
-        _row(run, study, goal, first, within, trials, measurements) for goal in dict.fromkeys(goals)
-    ]
+    return [_row(run, study, goal, within, trials, measurements) for goal in dict.fromkeys(goals)]
 
 
 def _row(
     run: RunFiles,
     study: Study,
     goal: Goal,
-    first: int | None,
     within: Within | None,
     trials: pa.Table,
     measurements: pa.Table,
@@ -263,13 +256,10 @@ def _row(
     counted = Counted(study, trials)
     found = reached(study, goal, (trial, step, value))
     firsts = first_steps(counted, found)
-    if first is not None:
-        counted.only_first(first, firsts)
-        firsts = [pair for pair in firsts if pair[1] in counted.row_of]
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
-    as_searched = trained_here and goal in study.goals and first is last is None
+    as_searched = trained_here and goal in study.goals and last is None
     # (step, index) at which each trial that was ended early without having crossed the goal might
     # have reached it: at its next measurement, or where the run begins that it ended in.
     on_trunk = goal.metric.startswith(TRUNK)
@@ -294,8 +284,7 @@ def _row(
         goal=str(goal),
         within=None if within is None else str(within),
         reached=best is not None,
-        finished=has_finished(study, trials, first)
-        and (not as_searched or (all_kept and are_there)),
+        finished=has_finished(study, trials) and (not as_searched or (all_kept and are_there)),
         censored=bool(open_at) and (best is None or open_at[0] < best),
         trials=dict(Counter(sorted(trials["status"].to_pylist()))),
         trials_used=len(counted.row_of),
@@ -324,11 +313,10 @@ def _row(
         ranks=winner["ranks"],
         leaders=tuple(_leader(pair, trial, step) for pair in certain),
     )
-    chosen, params = won.answering
+    chosen, _ = won.answering
     if row.repeats is not None and chosen in counted.row_of:
         rows = [counted.row_of[chosen]]
-    more = near_ends(study, trials, rows) + still_warming(study, params, won.steps_answered)
-    return replace(won, warnings=row.warnings + more)
+    return replace(won, warnings=row.warnings + near_ends(study, trials, rows))
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +38,8 @@ from orchestrator.records import (
 )
 from orchestrator.records.ranges import LARGEST, SMALLEST
 from orchestrator.records.studies import WIDEST_SPACING
-from orchestrator.results.archive import IMPORTED_TRIALS, Problem, complete, holds_no, refuse_run
-from orchestrator.results.archive_documents import MOST_IN_FOLDER, MOST_LETTERS, MOST_WHOLE
+from orchestrator.results.archive import IMPORTED_TRIALS, complete, holds_no, refuse_run
+from orchestrator.results.archive_documents import MOST_LETTERS, MOST_WHOLE, checked_name
 from orchestrator.results.outside_mapping import Meaning, check, guess, read_mapping
 from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import REPEAT, as_number, numbers
@@ -60,7 +59,7 @@ class Rows:
     """A row per measurement. Columns hold whole numbers, numbers or dictionaries of texts."""
     settings: frozenset[str] | None = None
     """Columns that hold settings of runs; None if the source does not tell them from metrics."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
     def guess(self, written: Mapping[str, Any]) -> Meaning:
         """What the columns mean. What the user has `written` of it stands."""
@@ -99,7 +98,7 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
             for key in sorted(points)
         ]
         rows.problems.extend(
-            Problem(path=escaped(rows.name), reason=escaped(f"{what}: {number:,}"))
+            escaped(f"{rows.name}: {what}: {number:,}")
             for what, number in runs.counted.items()
             if number
         )
@@ -197,8 +196,9 @@ class _Runs:
             raise ValueError("a scale is no number above 0")
         parts = [str(of[name]) for name in meaning.workload]
         parts += [",".join(f"{name}={value:.12g}" for name, value in scales.items())] * bool(scales)
-        workload = _name("/".join(dict.fromkeys(parts)) or self._name)
-        recipe = _name("/".join(dict.fromkeys(str(of[n]) for n in meaning.recipe)) or "as trained")
+        workload = checked_name("workload", escaped("/".join(dict.fromkeys(parts)) or self._name))
+        recipes = dict.fromkeys(str(of[name]) for name in meaning.recipe)
+        recipe = checked_name("recipe", escaped("/".join(recipes)) or "as trained")
         if scales:
             self.scales[workload] = scales
         return StudyKey(workload=workload, recipe=recipe, batch_size=int(size))
@@ -410,11 +410,3 @@ def _is_setting(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is not None and (not isinstance(value, int) or abs(value) <= MOST_WHOLE)
-
-
-def _name(text: str) -> str:
-    """A text as the name of a folder in a run."""
-    text = escaped(text)
-    if len(quote(text, safe="")) > MOST_IN_FOLDER:
-        raise ValueError(f"a name would be longer than {MOST_IN_FOLDER} bytes")
-    return text

@@ -21,7 +21,7 @@ import pyarrow.types as pt
 from orchestrator.files.event_files import events, hyperparameters, scalars, wandb_records
 from orchestrator.files.yaml_files import parse_mapping
 from orchestrator.records import BadInput, cut, escaped, unreadable
-from orchestrator.results.archive import Problem, holds_no
+from orchestrator.results.archive import holds_no, problem_at
 from orchestrator.results.archive_documents import MOST_LETTERS
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
@@ -71,7 +71,7 @@ def read_source(source: str) -> Rows:
     tables = {".csv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines, ".parquet": _parquet}
     try:
         if path.is_dir():
-            problems = list[Problem]()
+            problems = list[str]()
             return joined(name, _runs_in(path, problems), problems)
         if path.suffix.lower() not in tables:
             raise BadInput(
@@ -86,7 +86,7 @@ def read_source(source: str) -> Rows:
         raise
     except (OSError, ValueError, pa.ArrowException) as error:
         raise unreadable(escaped(source), cut(escaped(str(error)), 500).rstrip(".")) from None
-    return Rows(name=name, table=table, problems=[Problem(path=name, reason=one) for one in flaws])
+    return Rows(name=name, table=table, problems=[f"{name}: {one}" for one in flaws])
 
 
 # Tables with a row per measurement
@@ -234,7 +234,7 @@ def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
 # Folders with files of single runs
 
 
-def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
+def _runs_in(folder: Path, problems: list[str]) -> Runs:
     found: Runs = {}
     for where, inside, files in os.walk(folder):
         inside.sort()
@@ -254,7 +254,7 @@ def _runs_in(folder: Path, problems: list[Problem]) -> Runs:
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, flaws)
             except (OSError, ValueError, pa.ArrowException) as error:
                 flaws.append(reason_of(error))
-            problems += [Problem.at(path, folder, each) for each in flaws]
+            problems += [problem_at(path, folder, each) for each in flaws]
     # The names of W&B's folders end in chance, and the first run of a point counts as its trial.
     return dict(sorted(found.items(), key=lambda of_run: _first_time(of_run[1][1])))
 
@@ -337,7 +337,7 @@ def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -
     rows += found
 
 
-def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
+def joined(name: str, runs: Runs, problems: list[str]) -> Rows:
     """One table of the rows of all runs. A setting is the same in all rows of its run."""
     measured = _table([row for _, rows in runs.values() for row in rows])
     if not measured.num_columns:
@@ -349,7 +349,7 @@ def joined(name: str, runs: Runs, problems: list[Problem]) -> Rows:
     set_, flaws = settings.take(pa.array(of_row)), list[str]()
     columns = [dict(zip(t.column_names, t.columns, strict=True)) for t in (measured, set_)]
     table = _usable(pa.table(columns[0] | columns[1]), flaws)
-    problems += [Problem(path=name, reason=each) for each in flaws]
+    problems += [f"{name}: {each}" for each in flaws]
     return Rows(
         name=name, table=table, settings=frozenset(settings.column_names), problems=problems
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -37,9 +36,6 @@ KEY = ("workload", "recipe", "batch_size")
 FORMAT = 1
 """Version of the file format of a run. It grows when older runs would be misread."""
 
-GONE_KEYS = ("report.baseline",)
-"""Keys of sweep files of earlier versions, which no longer exist."""
-
 
 class Purpose:
     """A run as far as its file studies.json tells: what it is for."""
@@ -51,12 +47,13 @@ class Purpose:
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        return without_gone(self._parts()["sweep"])
+        sweep: dict[str, Any] = without_gone(self._parts()["sweep"])
+        return sweep
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep = self._parts()["grown_from"]
-        return None if sweep is None else without_gone(sweep)
+        sweep: dict[str, Any] | None = without_gone(self._parts()["grown_from"])
+        return sweep
 
     def studies(self) -> list[Study]:
         with self._understanding():
@@ -112,10 +109,8 @@ class Purpose:
             document = self._document()
             if (found := document.get("format", 0)) != FORMAT:
                 raise BadInput(
-                    f"The files of {self.place} have format {found}, made by {self._made_by()} of "
-                    f"this project, but this version reads format {FORMAT}. Convert them: "
-                    f"`orchestrate export` with that version, then `orchestrate import` with this "
-                    f"one.",
+                    f"The files of {self.place} have format {found}, but this version reads format "
+                    f"{FORMAT}. Read them with the version that provenance.json names.",
                     code="other-format",
                 )
             parts = {name: document[name] for name in ("sweep", "grown_from", "studies")}
@@ -145,13 +140,6 @@ class Purpose:
                 code="damaged-run",
             ) from None
 
-    def _made_by(self) -> str:
-        try:
-            provenance = json.loads((self.place / "provenance.json").read_text())
-            return str(provenance["version"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return "another version"
-
 
 _parsed = lru_cache(maxsize=8)(json.loads)
 """The document in a text that may be long and is read often. Nobody changes it."""
@@ -176,28 +164,13 @@ def finite(value: Any) -> Any:
     return value
 
 
-def without_gone(sweep: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of a sweep's document without the keys that no longer exist."""
-    found = deepcopy(dict(sweep))
-    for key in GONE_KEYS:
-        *parts, last = key.split(".")
-        inside: Any = found
-        for part in parts:
-            inside = inside.get(part) if isinstance(inside, dict) else None
-        if isinstance(inside, dict):
-            inside.pop(last, None)
-    return found
-
-
 def study_from(entry: Mapping[str, Any]) -> Study:
     """The study that `asdict` and JSON turned into this entry."""
-    space = {name: _space_entry(value) for name, value in entry["space"].items()}
-    goals = tuple(Goal(**goal) for goal in entry["goals"])
-    grid = EvaluationGrid(**entry["grid"])
+    entry = without_gone(entry)
     parts = {
-        "space": space,
-        "goals": goals,
-        "grid": grid,
+        "space": {name: _space_entry(value) for name, value in entry["space"].items()},
+        "goals": tuple(Goal(**goal) for goal in entry["goals"]),
+        "grid": EvaluationGrid(**entry["grid"]),
         "extras": Extras(**entry["extras"]),
         "divergence": Divergence(**entry["divergence"]),
         "states_at": tuple(entry.get("states_at", ())),
@@ -217,8 +190,29 @@ def study_from(entry: Mapping[str, Any]) -> Study:
 def _space_entry(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    when = value["when"] and {name: tuple(values) for name, values in value["when"].items()}
-    parts = {**value, "when": when}
     if "options" in value:
-        return Choice(**{**parts, "options": tuple(value["options"])})
-    return Range(**{**parts, "limits": tuple(value["limits"])})
+        return Choice(**{**value, "options": tuple(value["options"])})
+    return Range(**value)
+
+
+GONE = frozenset({"baseline", "distance", "extend", "gradient_norm", "limits", "when"})
+"""Settings of earlier versions, which no longer exist."""
+
+NAMED = frozenset(
+    {"arguments", "grid", "only", "points", "programs", "rules", "scales", "schedule", "space"}
+)
+"""Settings whose keys, or those of whose items, are names that users give."""
+
+
+def without_gone(part: Any, *, of_names: bool = False) -> Any:
+    """A part of a file without the settings that no longer exist. `of_names`: its own keys are
+    names, which may be any."""
+    if isinstance(part, list):
+        return [without_gone(item, of_names=of_names) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    return {
+        key: without_gone(value, of_names=key in NAMED and (key == "only" or not of_names))
+        for key, value in part.items()
+        if of_names or key not in GONE
+    }

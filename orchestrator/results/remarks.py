@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, Value, near_bounds, widened_to
-from orchestrator.records.lr_schedules import warmup_of
+from orchestrator.records import Goal, Range, Study, near_bounds
 from orchestrator.results.store import RunFiles
 
 UNKNOWN = (
@@ -63,18 +62,10 @@ def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
-    """Warnings about ranges that were widened, and about ranges near whose ends the best trial
-    lies. If no trial was ended early, the median of the best three is used instead, which a single
-    lucky trial can't move."""
-    params = trials["params"]
-    space = study.space
-    if study.search.extend:
-        space = widened_to(space, map(json.loads, params.to_pylist()))
-    warnings = [
-        f"{name} was widened to {entry.low:g} ... {entry.high:g}"
-        for name, entry in space.items()
-        if isinstance(entry, Range) and entry != study.space[name]
-    ]
+    """Warnings about ranges near whose ends the best trial lies. If no trial was ended early, the
+    median of the best three is used instead, which a single lucky trial can't move."""
+    params, space = trials["params"], study.space
+    warnings = []
     count = 1 if study.stop_dominated else 3
     best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
@@ -88,22 +79,6 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
         warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
     return tuple(warnings)
-
-
-def still_warming(
-    study: Study, params: Mapping[str, Value] | None, steps: float | None
-) -> tuple[str, ...]:
-    """A warning about a point whose learning rate rose during more than half of its steps: its
-    steps say more of the warmup than of the batch size."""
-    if study.batch_schedule or params is None or steps is None:
-        return ()
-    try:
-        warmup = warmup_of(study, params)
-    except ValueError:  # where others trained, a setting of this name may hold anything
-        return ()
-    if not 2 * warmup > steps:
-        return ()
-    return (f"its warmup of {warmup:,.0f} steps is more than half of its {steps:,.0f} steps",)
 
 
 def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:

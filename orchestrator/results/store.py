@@ -43,10 +43,10 @@ logger = logging.getLogger(__name__)
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-TIMED = "step_times.json"
+Progress = Callable[[int, int], None]
+"""Is called with the number of studies that are done and the total."""
 
-FIRST_WITHIN = "answers to `trials` together with `within`"
-"""What a compact run lacks in any case."""
+TIMED = "step_times.json"
 
 STOP = ".stop"
 """Name of the file that asks the process that writes to a run to end, on whatever machine."""
@@ -292,10 +292,6 @@ class RunFiles(Purpose):
         """Number of separate files with rows of trials or repeats of a study."""
         return self._of(key).separate_count() + self.repeats._of(key).separate_count()
 
-    def holds(self, key: StudyKey) -> bool:
-        """Whether a study has a file with all its trials."""
-        return self._of(key).has_whole()
-
     def left_out(self, key: StudyKey) -> tuple[str, ...]:
         """Messages about files of a study that could not be used when it was read last."""
         return self._of(key).flaws
@@ -321,11 +317,21 @@ class RunFiles(Purpose):
         """All measurements of one finished trial that the run holds."""
         return self._of(key).curve(trial)
 
-    def in_parallel(self, work: Callable[[Item], Answer], items: Iterable[Item]) -> list[Answer]:
-        """Works on all items on threads: reading and comparing columns release Python's lock."""
+    def in_parallel(
+        self,
+        work: Callable[[Item], Answer],
+        items: Iterable[Item],
+        progress: Progress = lambda done, of: None,
+    ) -> list[Answer]:
+        """Works on all items on threads: reading, writing and comparing columns release Python's
+        lock."""
         threads = cores() if self.place.local else REQUESTS_AT_ONCE
+        items, answers = [*items], list[Answer]()
         with ThreadPoolExecutor(threads) as pool:
-            return [*pool.map(work, items)]
+            for answer in pool.map(work, items):
+                answers.append(answer)
+                progress(len(answers), len(items))
+        return answers
 
     def _of(self, key: StudyKey) -> StudyFiles:
         workload, recipe = quote(key.workload, safe=""), quote(key.recipe, safe="")

@@ -59,14 +59,11 @@ OVER = b"over"
 SEPARATE = re.compile(r"trials-([0-9]{13,18})\.parquet")
 """Names of separate files, each with a number that grows: milliseconds since 1970, mostly."""
 
-OF_ONE = re.compile(r"trial-([0-9]{5}|[1-9][0-9]{5,8})(?:-repeat-[1-9][0-9]{0,8})?\.parquet")
-"""Names of separate files in older runs, each of one trial or one repeat."""
-
 
 def _number(name: str) -> int | None:
     """The number by which a separate file is later than others; None for other files."""
     match = SEPARATE.fullmatch(name)
-    return int(match[1]) if match else 0 if OF_ONE.fullmatch(name) else None
+    return int(match[1]) if match else None
 
 
 def _separate(names: Iterable[str]) -> list[str]:
@@ -106,9 +103,6 @@ class StudyFiles:
     @property
     def flaws(self) -> tuple[str, ...]:
         return tuple(self._flaws.values())
-
-    def has_whole(self) -> bool:
-        return (self._trials / WHOLE_STUDY).is_file()
 
     def separate_count(self) -> int:
         return len(_separate(self._trials.file_names()))
@@ -250,13 +244,11 @@ class StudyFiles:
     ) -> pa.Table:
         """The rows in a separate file. Raises `Damaged` unless they and the measurements of their
         trials can be used."""
-        place, alone = self._trials / name, OF_ONE.fullmatch(name)
+        place = self._trials / name
         if _number(name) is None:
             raise Damaged(f"{place} is not a file of this run")
         rows = read_small(place, TRIALS, columns)
         trainings = _trainings(rows)
-        if alone and [trial for trial, _ in trainings] != [int(alone[1])]:
-            raise Damaged(f"{place} is not the row of trial {int(alone[1])}")
         if name not in measured:
             raise FileNotFoundError
         of_trials = {"trial", "repeat"}

@@ -17,7 +17,6 @@ from orchestrator.search.space import (
     SEARCH_SPACES,
     Entry,
     assemble,
-    check_conditions,
     check_value,
     distinct,
     known_spaces,

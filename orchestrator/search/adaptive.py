@@ -121,7 +121,6 @@ class Adaptive:
             if isinstance(entry, Choice)
             else min(max(entry.fraction(float(point[name])), 0.0), 1.0)
             for name, entry in self._searched.items()
-            if name in point
         }
         return create_trial(
             params={**failed.params, **fractions},

@@ -16,7 +16,6 @@ from orchestrator.records import (
     DESIGN_NAMES,
     BadInput,
     Choice,
-    Range,
     Space,
     Study,
     Value,
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 100_000
 """Largest number of points of a study, more than were published, in a few megabytes."""
-
-LARGEST_TABLE = 17
-"""Exponent of 2: if no point of a table of 2^16 points lies outside of the original space, a
-widened space is taken to hold no new points."""
 
 Design = Callable[[int, int, int], NDArray[np.float64]]
 """Function (seed, dimensions, points) -> the first points of a sequence in the unit cube. A longer
@@ -124,25 +119,6 @@ def sampler_for(study: Study, sweep_seed: int) -> Adaptive | None:
     return Adaptive(study.space, study.search.algorithm, seed)
 
 
-def propose_outside(study: Study, sweep_seed: int, space: Space) -> Iterator[Point]:
-    """Yields points of `space`, which is wider than the study's, outside of the study's."""
-    seed = derive_seed(sweep_seed, "design", "wider", str(sorted(map(str, space.items()))))
-    algorithm = study.search.algorithm
-    for size in (2**power for power in range(6, LARGEST_TABLE)):
-        for row in _table(algorithm, seed, space, size)[0 if size == 64 else size // 2 :]:
-            point = assemble(space, row)
-            if not _holds(study.space, point):
-                yield point
-
-
-def _holds(space: Space, point: Mapping[str, Value]) -> bool:
-    return all(
-        0 <= entry.fraction(float(point[name])) <= 1
-        for name, entry in space.items()
-        if isinstance(entry, Range) and name in point
-    )
-
-
 def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
     are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
@@ -162,7 +138,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
         raise BadInput(
             f"A grid must have at most {MOST_POINTS:,} points, not {count:,}.", code="too-many"
         )
-    # Rounding and conditions can make points equal.
+    # Rounding can make points equal.
     return distinct(assemble(space, row) for row in itertools.product(*levels))
 
 

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from orchestrator.records import (
-    WIDENINGS,
     Goal,
-    Range,
-    Space,
     Study,
     Trial,
     TrialKey,
     Value,
     best_by_median,
     derive_seed,
-    near_bounds,
 )
-from orchestrator.search.proposer import Point, propose, propose_outside, sampler_for
+from orchestrator.search.proposer import propose, sampler_for
 from orchestrator.search.race import (
     Bounds,
     Passage,
@@ -46,10 +40,9 @@ SHORTEST_LIMIT = 20
 
 class StudySearch:
     """Searches one study in rounds. The first round has N points, the next as many new points as
-    trials diverged, and so on. Then follow points beyond the ends of ranges, if the search widens
-    its space, and finally repeats: those that choose points, and those that measure them. A round
-    opens when all trials of the round before have settled. Its trials depend on results alone, not
-    on the order in which results arrived."""
+    trials diverged, and so on. Then follow repeats: those that choose points, and those that
+    measure them. A round opens when all trials of the round before have settled. Its trials depend
+    on results alone, not on the order in which results arrived."""
 
     def __init__(self, study: Study, sweep_seed: int) -> None:
         self.study = study
@@ -241,32 +234,19 @@ class StudySearch:
         )
 
     def _make_course(self) -> Iterator[list[Trial]]:
-        study, space = self.study, self.study.space
-        chosen = self._sampler.propose if self._sampler else partial(propose, study, self._seed)
-        end = yield from self._rounds(chosen, 0, study.trials, study.launches)
-        for _ in range(WIDENINGS if study.search.extend else 0):
-            yield from self._without_losses(map(self._key, range(end)))
-            wider = self._widened(space, end)
-            if wider is None:
-                break
-            trials = math.ceil(study.trials * (_volume(wider, space) - 1) - 1e-9)
-            beyond = propose_outside(replace(study, space=space), self._seed, wider)
-            end = yield from self._rounds(_next_of(beyond), end, trials, 3 * trials)
-            space = wider
+        yield from self._rounds()
         yield from self._repeats()
 
-    def _rounds(
-        self, propose: Callable[[int, int], list[Point]], first: int, trials: int, launches: int
-    ) -> Generator[list[Trial], None, int]:
-        """Yields rounds, with indices from `first` on, until `trials` points count or `launches`
-        trials were opened. A point counts unless it diverged before the step by which all goals
-        were passed. Returns the index after the last trial."""
-        sampler = self._sampler
-        at_once = self.study.search.generation if sampler else launches
-        counted, end = 0, first
-        while count := min(trials - counted, first + launches - end, at_once):
-            yield from self._without_losses(map(self._key, range(first, end)))
-            points = propose(end, count)
+    def _rounds(self) -> Iterator[list[Trial]]:
+        """Yields rounds until enough points count or as many trials were opened as may be. A point
+        counts unless it diverged before the step by which all goals were passed."""
+        study, sampler = self.study, self._sampler
+        chosen = sampler.propose if sampler else partial(propose, study, self._seed)
+        at_once = study.search.generation if sampler else study.launches
+        counted, end = 0, 0
+        while count := min(study.trials - counted, study.launches - end, at_once):
+            yield from self._without_losses(map(self._key, range(end)))
+            points = chosen(end, count)
             if not points:
                 break
             opened = [self._trial(end + number, point) for number, point in enumerate(points)]
@@ -284,7 +264,6 @@ class StudySearch:
             if sampler:
                 values = [self._value(result, self._first(end)) for result in results]
                 sampler.learn([result.params for result in results], values)
-        return end
 
     def _without_losses(self, keys: Iterable[TrialKey]) -> Iterator[list[Trial]]:
         """Yields a round with the needed trials, if there are any, until none of these is lost."""
@@ -373,35 +352,9 @@ class StudySearch:
             values.append(math.log2(self.study.budget_steps + 1) + behind)
         return sum(values) / len(values)
 
-    def _widened(self, space: Space, end: int) -> Space | None:
-        """The space, with each range widened near whose end the best trial of index below `end`
-        lies; None if there is no such range."""
-        wider = dict(space)
-        for best in self._first(end):
-            if best is None:
-                continue
-            for name, side in near_bounds(space, self._results[self._key(best[1])].params):
-                entry = wider[name]
-                assert isinstance(entry, Range)
-                wider[name] = entry.widened(side) or entry
-        return wider if wider != space else None
-
     def _gap(self, key: TrialKey) -> float:
         """How far from the last goal a trial ended, relative to the goal's bound."""
         result, goal = self._results.get(key), self.study.goals[-1]
         if result is None or not result.shown.get(goal):
             return math.inf
         return shortfall(goal, result.shown[goal][-1][1])
-
-
-def _next_of(points: Iterator[Point]) -> Callable[[int, int], list[Point]]:
-    return lambda first, count: list(itertools.islice(points, count))
-
-
-def _volume(wider: Space, space: Space) -> float:
-    """The ratio of the volume of a widened space to the volume of the original space."""
-    return math.prod(
-        entry.fraction(grown.high) - entry.fraction(grown.low)
-        for name, entry in space.items()
-        if isinstance(entry, Range) and isinstance(grown := wider[name], Range) and grown != entry
-    )

@@ -18,7 +18,6 @@ from orchestrator.records import (
     ScalingRule,
     Space,
     Value,
-    cut,
     mistakes_in,
     plain,
     refuse_unknown,
@@ -57,16 +56,12 @@ def load_space(optimizer: str, workload: str) -> dict[str, Entry]:
 
 
 def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
-    """The point at `fractions` (0 to 1) of what varies, without what a condition excludes."""
+    """The point at `fractions` (0 to 1) of what varies."""
     chosen = dict(zip(searched(space), fractions, strict=True))
-    point = {
+    return {
         name: entry.at(chosen[name]) if isinstance(entry, (Range, Choice)) else entry
         for name, entry in space.items()
     }
-    while absent := [name for name in point if not _condition_holds(space[name], point)]:
-        for name in absent:
-            del point[name]
-    return point
 
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
@@ -77,34 +72,10 @@ def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]
     return tuple(first.values())
 
 
-def _condition_holds(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:
-    when = entry.when if isinstance(entry, (Range, Choice)) else None
-    return all(point.get(name) in values for name, values in (when or {}).items())
-
-
-def check_conditions(space: Mapping[str, Entry]) -> None:
-    """Refuses conditions that never hold."""
-    for name, entry in space.items():
-        if not isinstance(entry, (Range, Choice)):
-            continue
-        for other, values in (entry.when or {}).items():
-            refuse_unknown(f"metaparameter in `when` of {name!r}:", [other], space)
-            condition = space[other]
-            known = condition.options if isinstance(condition, Choice) else (condition,)
-            for value in values:
-                if not isinstance(condition, (Range, ScalingRule)) and value not in known:
-                    raise unknown(
-                        f"value of {other!r} in `when` of {name!r}:",
-                        value,
-                        [str(option) for option in known],
-                    )
-
-
 def space_from(entries: Mapping[str, Any], where: str) -> dict[str, Entry]:
     """The search space that is written as `name: {low:, high:, scale:}`, `name: {options: []}`,
-    `name: {rule:, base:, at_batch_size:}` or `name: value`. The first two may have a condition
-    `when: {other: value or list of values}`, without which the metaparameter does not exist.
-    `where` is the file and key for error messages."""
+    `name: {rule:, base:, at_batch_size:}` or `name: value`. `where` is the file and key for error
+    messages."""
     return {name: _entry(entry, f"{where}: {name}") for name, entry in entries.items()}
 
 
@@ -142,13 +113,6 @@ def _described(entry: Mapping[str, Any]) -> Entry:
             raise wrong_value(f"`{key}`", FORMS[key][1], value)
     if kind is Choice:
         found["options"] = _values("options", found["options"])
-    if "limits" in found:
-        found["limits"] = tuple(found["limits"])
-    if found.get("when") is not None:
-        found["when"] = {
-            str(name): _values(f"when: {cut(str(name))}", of if isinstance(of, list) else [of])
-            for name, of in found["when"].items()
-        }
     return kind(**found)
 
 
@@ -165,25 +129,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _are_limits(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and len(value) == 2
-        and all(limit is None or _is_number(limit) for limit in value)
-    )
-
-
 NAMED = {"scale": get_args(Scale), "rule": RULES}
 """Key of an entry -> the names that it may have."""
 
 FORMS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("low", "high", *NUMBERS), (_is_number, "a number")),
     "integer": (lambda value: isinstance(value, bool), "true or false"),
-    "limits": (_are_limits, "[low, high], numbers or null"),
     "options": (lambda value: isinstance(value, list), "a list"),
-    "when": (
-        lambda value: value is None or isinstance(value, dict),
-        "{other: value or list of values}",
-    ),
 }
 """Other key of an entry -> whether a value is of its form, and what that is."""

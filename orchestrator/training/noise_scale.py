@@ -14,15 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from orchestrator.noise.estimates import Sample, of_chunks
-from orchestrator.noise.gradients import Scales, chunks_for, of_norms, per_chunk, per_example
-from orchestrator.records import BadInput, Trial, TrialKey, derive_seed, plain
+from orchestrator.noise.gradients import chunks_for, per_chunk, per_example
+from orchestrator.records import BadInput, Trial, TrialKey, derive_seed
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.modifiers import Stream, in_precision
-from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.settings import Sorted, sort
 from orchestrator.training.stacked_model import Method, as_vmap_can, call
 from orchestrator.training.trainer import fresh_model
-from orchestrator.workloads import Batch, Group, Split, Workload, divided, example_seeds, mapped
+from orchestrator.workloads import Batch, Split, Workload, divided, example_seeds, mapped
 from orchestrator.workloads.ghost_batch_norm import ghost_norms
 from orchestrator.workloads.splits import Streamed
 from orchestrator.workloads.trees import leaves
@@ -71,28 +70,19 @@ class NoiseMeter:
         model.load_state_dict(state["model"])
         loss = in_precision(settings.modifiers.precision, self.workload.loss, self.device)
         method = Method(model, partial(loss, **settings.loss))
-        scales: dict[str, Tensor | None] = {"": None}
-        groups = self.workload.groups(model)
-        if (scale := _preconditioner(trial, model, settings.optimizer, groups, state)) is not None:
-            scales["preconditioned"] = scale.sqrt()
-        if chosen := of_norms(model.modules()):
-            weights = [weight for weight in model.parameters() if weight.requires_grad]
-            marks = [torch.full_like(w.detach(), id(w) in chosen).flatten() for w in weights]
-            scales["norms"] = torch.cat(marks)
         seed = derive_seed(trial.seed, "noise scale", state["step"])
         batch = settings.modifiers.cast(self._drawn(seed))
         begun = Stream(seed, self.device).states
         with (stream := Stream(seed, self.device)).in_use():
-            samples = self._mapped(method, batch, [*scales.values()])
-        if samples is None:
+            sample = self._mapped(method, batch)
+        if sample is None:
             with (stream := Stream(seed, self.device)).in_use():
-                samples = self._chunked(method, batch, [*scales.values()])
+                sample = self._chunked(method, batch)
         if not self._varies and not all(map(torch.equal, begun, stream.states)):
             self._varies = True
             return self.measure(trial, state)
         size = None if self._replaces else self.train.size
-        whole, *parts = (of_chunks(sample, population=size) for sample in samples)
-        columns = whole.columns(**dict(zip([*scales][1:], parts, strict=True)))
+        columns = of_chunks(sample, population=size).columns()
         return columns if all(map(math.isfinite, columns.values())) else {}
 
     @property
@@ -112,8 +102,8 @@ class NoiseMeter:
         draw = (index, example_seeds(seed, index)) if split.seeded else (index,)
         return next(iter(split.batches([tuple(part.to(split.draws_on) for part in draw)])))
 
-    def _mapped(self, loss: Method, batch: Batch, scales: Scales) -> list[Sample] | None:
-        """Returns samples from the gradients of single examples; None if batch norms mix examples,
+    def _mapped(self, loss: Method, batch: Batch) -> Sample | None:
+        """Returns a sample from the gradients of single examples; None if batch norms mix examples,
         or if `vmap` can't map the model."""
         if not self._maps or ghost_norms(loss.model):
             return None
@@ -132,9 +122,7 @@ class NoiseMeter:
                 with warnings.catch_warnings(), as_vmap_can():
                     # `vmap` warns if it falls back to a loop over examples.
                     warnings.simplefilter("error", UserWarning)
-                    return per_example(
-                        loss_of_example, weights, parts, scales, self._at_once, self.pulse
-                    )
+                    return per_example(loss_of_example, weights, parts, self._at_once, self.pulse)
             except BadInput:
                 raise
             except Exception as error:
@@ -145,8 +133,8 @@ class NoiseMeter:
                     return None
             self._at_once = (self._at_once or len(parts[0])) // 2
 
-    def _chunked(self, loss: Method, batch: Batch, scales: Scales) -> list[Sample]:
-        """Returns samples from the gradients of chunks, each a whole number of ghosts."""
+    def _chunked(self, loss: Method, batch: Batch) -> Sample:
+        """Returns a sample from the gradients of chunks, each a whole number of ghosts."""
         norms = ghost_norms(loss.model)
         ghost = norms[0].ghost_size if norms else 1
         examples = len(next(leaves(batch))[1])
@@ -165,36 +153,4 @@ class NoiseMeter:
                 losses = loss(part, {})
                 yield torch.autograd.grad(losses.mean(), weights, materialize_grads=True)
 
-        return per_chunk(gradients(), size, scales)
-
-
-ROOTS = {
-    "adam": ("exp_avg_sq", True),
-    "adamw": ("exp_avg_sq", True),
-    "rmsprop": ("square_avg", False),
-    "adagrad": ("sum", False),
-}
-"""Optimizers that divide the gradient by the square root of a tensor of their state: the name of
-this tensor, and whether it is a mean that is corrected for its start at 0."""
-
-
-def _preconditioner(
-    trial: Trial, model: nn.Module, params: Any, groups: Sequence[Group], state: Mapping[str, Any]
-) -> Tensor | None:
-    """Returns the optimizer's factor on the gradient of each weight, as one row. None if it is the
-    same for all weights, depends on the gradient's length, or is not known before a first step."""
-    name = plain(trial.study.optimizer)
-    if name not in ROOTS or "layerwise_ratio" in params or not state["step"]:
-        return None
-    optimizer = make_optimizer(trial.study.optimizer, model, params, groups)
-    optimizer.load_state_dict(state["optimizer"])
-    (square, corrected), (group, *_) = ROOTS[name], optimizer.param_groups
-    correction = 1 - group["betas"][1] ** state["step"] if corrected else 1.0
-    squares = (
-        # A parameter that the loss does not depend on has no state, and gradients of zero.
-        optimizer.state[p].get(square, torch.ones_like(p)).flatten()
-        for p in model.parameters()
-        if p.requires_grad
-    )
-    factor: Tensor = 1 / ((torch.cat([*squares]) / correction).sqrt() + group["eps"])
-    return factor
+        return per_chunk(gradients(), size)

@@ -63,8 +63,7 @@ def rehearse(
         return error
     finally:
         engine.clear(0)
-    by_training = ["batch/loss"] + ["batch/gradient_norm"] * extras.gradient_norm
-    return [*by_training, *trainer.batch_metrics(), *measured, *tested]
+    return ["batch/loss", *trainer.batch_metrics(), *measured, *tested]
 
 
 def _check_gradients(workload: Workload, trainer: Trainer, batch: Batch) -> None:

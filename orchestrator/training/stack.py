@@ -81,7 +81,6 @@ class Stack(Engine):
         self._gradient = torch.zeros_like(weights)
         self._gradient_views = self._layout.views(self._gradient)
         self._sums = None if settings.modifiers.ema_decay is None else torch.zeros_like(weights)
-        self._initial = torch.zeros_like(weights) if self._study.extras.distance else None
         size = self._study.batch_size
         self._losses = weights.new_zeros(width, size)
         self.in_slots: list[StackedTrial | None] = [None] * width
@@ -102,9 +101,6 @@ class Stack(Engine):
         model = self._fresh_model(trial, settings)
         self._check_loss(model, settings)
         stacked = self._stacked(trial, settings, model)
-        if self._initial is not None:
-            named = dict(model.named_parameters())
-            self._initial[slot] = self._layout.row([named[name] for name in self.model.names])
         for rows in (self._losses, self._gradient, *self._state.values()):
             rows[slot] = 0
         if self._sums is not None:
@@ -150,10 +146,7 @@ class Stack(Engine):
             part.index_select(0, rows) for part in (self._gradient, self._losses)
         )
         self._gradient_views = self._layout.views(self._gradient)
-        self._sums, self._initial = (
-            None if part is None else part.index_select(0, rows)
-            for part in (self._sums, self._initial)
-        )
+        self._sums = None if self._sums is None else self._sums.index_select(0, rows)
         self.in_slots, self.width, self._idle = [self.in_slots[slot] for slot in kept], width, 0.0
         self._make_ahead()
         self._forget_numbers()
@@ -183,7 +176,7 @@ class Stack(Engine):
             numbers = self._numbers.of_steps(count)
             for step in range(count):
                 batch = self._batch([table[step] for table in draws])
-                self._take_step(batch, numbers(step), last=first + step == steps - 1)
+                self._take_step(batch, numbers(step))
                 self._pulse()
             for stacked in occupied:
                 stacked.step += count
@@ -197,19 +190,12 @@ class Stack(Engine):
 
     def trained(self, slots: Sequence[int]) -> list[Values]:
         totals = self._losses.double().sum(dim=1).tolist()
-        distances = None
-        if self._initial is not None:
-            distances = self._layout.norm(self.model.weights - self._initial).flatten().tolist()
         found = []
         for slot in slots:
             stacked, metrics = self.at(slot), {}
             if stacked.since:
                 total = stacked.folded + totals[slot]
                 metrics["batch/loss"] = total / (self._study.batch_size * stacked.since)
-                if self._study.extras.gradient_norm:
-                    metrics["batch/gradient_norm"] = stacked.gradient_norm
-            if distances is not None:
-                metrics["weights/distance"] = distances[slot]
             stacked.since, stacked.folded = 0, 0.0
             self._losses[slot] = 0
             found.append(metrics)
@@ -301,7 +287,6 @@ class Stack(Engine):
             "seconds": stacked.seconds,
             "evaluation_seconds": stacked.evaluation_seconds,
             "since": stacked.since,
-            "gradient_norm": stacked.gradient_norm,
             "micro_batch": None,
             "ranks": [rank_state],
         }
@@ -362,7 +347,7 @@ class Stack(Engine):
                     self._layout.view(self._state[rows][slot], number).copy_(part)
         stacked.step, stacked.seconds = state["step"], state["seconds"]
         stacked.evaluation_seconds = state["evaluation_seconds"]
-        stacked.since, stacked.gradient_norm = state["since"], state["gradient_norm"]
+        stacked.since = state["since"]
         rank_states = state["ranks"]
         stacked.folded = sum(float(rank_state["folded"]) for rank_state in rank_states)
         losses = [losses for rank_state in rank_states for losses in rank_state["losses"]]
@@ -406,15 +391,11 @@ class Stack(Engine):
         shape = (self.width, self._study.batch_size)
         return self._cast(mapped(lambda tensor: tensor.unflatten(0, shape), batch))
 
-    def _take_step(self, batch: Batch, numbers: Numbers, *, last: bool) -> None:
+    def _take_step(self, batch: Batch, numbers: Numbers) -> None:
         losses = self.model.gradients(
             batch, self._numbers.loss, self._loss_shared, self._gradient_views
         )
         self._losses += losses
-        if last and self._study.extras.gradient_norm:
-            norms = self._layout.norm(self._gradient).flatten().tolist()
-            for slot in self.occupied:
-                self.at(slot).gradient_norm = norms[slot]
         if "gradient_clip" in self._numbers.modifiers:
             clip(self._gradient, self._numbers.modifiers["gradient_clip"], self._layout)
         self._rule.update(self.model.weights, self._gradient, self._state, numbers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,7 +44,6 @@ class StackedTrial:
     """Number of steps since the batch loss was last read."""
     folded: float = 0.0
     """Sum of the losses since then that are not in the stack's sums by position in the batch."""
-    gradient_norm: float = math.nan
 
     @property
     def averaged_share(self) -> float:

@@ -18,7 +18,7 @@ from orchestrator.training.batch_losses import BatchLosses, with_weights
 from orchestrator.training.batches import BatchSlices
 from orchestrator.training.compiler import check_alike, compile_in_place, refusals, step_of
 from orchestrator.training.memory import OutOfMemory, out_of_memory
-from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept, length_of
+from orchestrator.training.modifiers import Average, Function, Stream, in_precision, kept
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
@@ -82,11 +82,6 @@ class Trainer:
         if not self._few_steps:
             # The library is loaded here, outside of the steps, whose seconds are measured.
             torch.zeros(1, requires_grad=True).backward(torch.ones(1))  # type: ignore[no-untyped-call]
-        self._initial = (
-            [p.detach().clone() for p in self.parameters] if study.extras.distance else None
-        )
-        self._wants_gradient_norm = study.extras.gradient_norm
-        self._gradient_norm = math.nan
         if self._modifiers.compile:
             compile_in_place(self.model)
         # This comes last, since modules must not change once hooks on gradients are registered.
@@ -147,7 +142,7 @@ class Trainer:
         began, self._untimed = time.perf_counter(), 0.0
         with self._stream.in_use():
             for step in range(self.step, until):
-                self._take_step(step, last=step == until - 1)
+                self._take_step(step)
                 self._pulse()
         self._ranks.synchronise()
         spent = self._ranks.maximum(time.perf_counter() - began - self._untimed)
@@ -165,11 +160,6 @@ class Trainer:
             total, began = self._ranks.sum(self._losses.total()), self.step - self._since
             examples = self._batches.examples(self.step) - self._batches.examples(began)
             metrics["batch/loss"] = float(total) / examples
-            if self._wants_gradient_norm:
-                metrics["batch/gradient_norm"] = self._gradient_norm
-        if self._initial is not None:
-            moved = torch._foreach_sub([p.detach() for p in self.parameters], self._initial)
-            metrics["weights/distance"] = length_of(moved)
         self._since = 0
         self._losses.forget(self._slices.pieces)
         return metrics
@@ -216,7 +206,6 @@ class Trainer:
             "seconds": self.seconds,
             "evaluation_seconds": self.evaluation_seconds,
             "since": self._since,
-            "gradient_norm": self._gradient_norm,
             "micro_batch": self.micro_batch,
             "ranks": self._ranks.gather(rank_state),
         }
@@ -236,7 +225,7 @@ class Trainer:
         self._factor = self._trunk
         self.step, self.seconds = state["step"], state["seconds"]
         self.evaluation_seconds = state["evaluation_seconds"]
-        self._since, self._gradient_norm = state["since"], state["gradient_norm"]
+        self._since = state["since"]
         # If a stage begins at this step, its first step enters it; until then the last one holds.
         self._enter(self._batches.stage(max(self.step - 1, 0)))
         sizes = [size for size in (self.micro_batch, state["micro_batch"]) if size is not None]
@@ -250,7 +239,7 @@ class Trainer:
         elif self._ranks.rank == 0:
             self._losses.load_sum(rank_states)
 
-    def _take_step(self, step: int, *, last: bool) -> None:
+    def _take_step(self, step: int) -> None:
         if (stage := self._batches.stage(step)) is not self._stage:
             micro_batch = self.micro_batch
             self.close()
@@ -266,8 +255,6 @@ class Trainer:
                 self._compute_gradients(step)
         else:
             self._compute_gradients(step)
-        if last and self._wants_gradient_norm:
-            self._gradient_norm = length_of(self._gradients)
         self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
         self._update()
         if self._norms:
