@@ -18,7 +18,7 @@ pytestmark = pytest.mark.dear
 WORKLOADS = [models.MLP, models.GhostCNN, models.LSTM, models.Transformer]
 RECIPES: list[tuple[str, dict[str, Any]]] = [
     ("momentum", {"learning_rate": 0.05, "momentum": 0.9}),
-    ("adam", {"learning_rate": 0.003, "gradient_clip": 1.0, "noise_gradients": 0.01}),
+    ("adam", {"learning_rate": 0.003, "gradient_clip": 1.0}),
     ("lars", {"learning_rate": 5.0, "decay": "cosine", "ema_decay": 0.9, "weight_decay": 1e-3}),
 ]
 

@@ -71,10 +71,7 @@ def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
     """The points, in the order of the space, without repetitions."""
-    first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
-    for point in points:
-        first.setdefault(tuple(point.items()), point)
-    return tuple(first.values())
+    return tuple(map(dict, dict.fromkeys(tuple(point.items()) for point in points)))
 
 
 def _condition_holds(entry: Range | Choice | Value, point: Mapping[str, Value]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.records import MissingData, unknown
@@ -90,23 +89,9 @@ _MNIST_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 
-_SCIKIT_LEARN = find_spec("sklearn")  # not imported, which would take a second
-
 CATALOGUE: dict[str, DataSet] = {
     entry.name: entry
     for entry in (
-        DataSet(
-            name="digits",
-            about="1,797 handwritten digits of 8x8 pixels, the test part of UCI's, in a CSV file",
-            size="0.1 MB",
-            licence="CC BY 4.0",
-            files=("digits.csv",),
-            installed_at=tuple(
-                Path(folder, "datasets", "data")
-                for folder in (_SCIKIT_LEARN and _SCIKIT_LEARN.submodule_search_locations) or ()
-            ),
-            by_hand="install scikit-learn, which has it",
-        ),
         DataSet(
             name="mnist",
             about="70,000 handwritten digits of 28x28 pixels, in IDX files",
