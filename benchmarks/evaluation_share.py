@@ -23,7 +23,7 @@ from tables import Table, bounded
 from orchestrator.planning.single import single_trial
 from orchestrator.records import BadInput
 from orchestrator.training import Ranks, train
-from orchestrator.workloads import REGISTRY, load_workload, splits_of
+from orchestrator.workloads import load_workload, splits_of
 
 MAX_SHARE = 0.2
 
@@ -43,8 +43,6 @@ FULL = Sizes(
         "digits/cnn",
         "fashion_mnist/simple_cnn",
         "fashion_mnist/fc_256_256_256",
-        *(name for name in REGISTRY if name.startswith("austen/")),
-        "scenes/unet",
     ),
     batch_sizes=(2, 32, 512, 8192),
     seconds=3,

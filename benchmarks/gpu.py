@@ -40,7 +40,7 @@ from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.stack import Stack
 from orchestrator.workloads import Classification, Split, Tensors, with_ghosts
-from orchestrator.workloads.gpt import REGISTERED
+from orchestrator.workloads.gpt import REGISTERED, VOCABULARY
 from orchestrator.workloads.imagenet import Standardised
 from orchestrator.workloads.mnist import simple_cnn
 from orchestrator.workloads.resnet import resnet_50
@@ -174,7 +174,7 @@ class RandomText(REGISTERED["sympy/gpt_100m"]):  # type: ignore
     """Random tokens for a GPT of width 768."""
 
     def data(self, data_dir: Path | None) -> Mapping[str, Split]:
-        windows = torch.randint(self.vocabulary, (256, self.length + 1))
+        windows = torch.randint(VOCABULARY, (256, self.length + 1))
         return {"train": Tensors(windows), "val": Tensors(windows[:4])}
 
 

@@ -74,7 +74,8 @@ def search(algorithm: str, seed: int, sizes: Sizes) -> tuple[list[int], float]:
     director = Director(studies, seed)
     began, trained = time.perf_counter(), 0.0
     director.begin()
-    while (proposal := director.next()) is not None:
+    while proposals := director.next_pack(lambda study, waiting: 1):
+        (proposal,) = proposals
         trial, start = proposal.trial, time.perf_counter()
         measurements = []
         training = train(trial, Ranks(), ending=ending_of(proposal))

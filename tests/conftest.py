@@ -35,7 +35,7 @@ from orchestrator.records import (
     TrialKey,
 )
 from orchestrator.results import RunFiles
-from orchestrator.search import AnySearch, Director
+from orchestrator.search import AnySearch, Director, Proposal, Queue
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
@@ -147,12 +147,17 @@ def run_trial(trial: Trial, **options: Any) -> tuple[list[Measurement], Outcome]
     return exhaust(train(trial, Ranks(), **options))
 
 
+def following(queue: Queue) -> Proposal | None:
+    """The trial to start next, alone; None if no trial waits."""
+    return next(iter(queue.next_pack(lambda study, waiting: 1)), None)
+
+
 def first_trials(study: Study, sweep_seed: int) -> list[Trial]:
     """The first round of a study, in order of index."""
     director = Director([study], sweep_seed)
     director.begin()
     trials = []
-    while (proposal := director.next()) is not None:
+    while (proposal := following(director)) is not None:
         trials.append(proposal.trial)
     return sorted(trials, key=lambda trial: trial.index)
 

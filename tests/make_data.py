@@ -68,32 +68,6 @@ def make_imagenet(folder: Path) -> None:
             photograph(number % 10, rng).save(place / f"{part}_{number}.JPEG")
 
 
-def make_open_images(folder: Path) -> None:
-    """Gives each image its class and the next class."""
-    rng = np.random.default_rng(0)
-    for part, count in (("train", 64), ("val", 16), ("test", 16)):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        rows = [(f"{number}.jpg", number % 10) for number in range(count)]
-        for name, label in rows:
-            photograph(label, rng).save(folder / part / name)
-        table = "".join(f"{name},{label} {label + 1}\n" for name, label in rows)
-        (folder / f"{part}.csv").write_text(f"image,classes\n{table}")
-
-
-def make_tokens(folder: Path) -> None:
-    """Makes tokens that count up by one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, count in (("train", 64), ("val", 16), ("test", 16)):
-        np.save(folder / f"{part}.npy", (np.arange(count * 64 + 1) % 200).astype(np.uint16))
-
-
-def make_austen(folder: Path) -> None:
-    """Makes text of which 90 % is enough for 64 windows."""
-    folder.mkdir(parents=True, exist_ok=True)
-    line = "It is a truth universally acknowledged, that a single man (of 25?) wants a wife;\n"
-    (folder / "austen.txt").write_text(line * 70)
-
-
 def make_sympy(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     lines = "".join(f"def half_{number}(x):\n    return x / 2\n" for number in range(2500))
@@ -105,10 +79,6 @@ def main(folder: Path) -> None:
         make_idx(folder / name)
     make_cifar10(folder / "cifar10")
     make_imagenet(folder / "imagenet")
-    make_open_images(folder / "open_images")
-    make_tokens(folder / "lm1b")
-    make_tokens(folder / "common_crawl")
-    make_austen(folder / "austen")
     make_sympy(folder / "sympy")
 
 

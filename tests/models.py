@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.data import TensorDataset
 
 from orchestrator.workloads import (
@@ -15,6 +16,7 @@ from orchestrator.workloads import (
     Loaded,
     Split,
     Tensors,
+    Workload,
     random_flip,
     random_shift,
     uniforms,
@@ -170,6 +172,48 @@ class Nested(MLP):
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         return super().metrics(model, batch["pair"])
+
+
+class Scenes(Workload):
+    """Images of 6x6 pixels, with one of three classes for each pixel. The mean IoU of the classes
+    over a split is the mean of no images' values."""
+
+    goal = "val/mean_iou > 0.9"
+    classes = 3
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        images = torch.randn(EXAMPLES, 1, 6, 6, generator=torch.Generator().manual_seed(1))
+        masks = torch.bucketize(images[:, 0], torch.tensor([-0.5, 0.5]))
+        return {
+            "train": Tensors(images[:100], masks[:100]),
+            "val": Tensors(images[100:], masks[100:]),
+        }
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, self.classes, 1)
+        )
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, masks = batch
+        losses = functional.cross_entropy(model(images), masks, reduction="none")
+        return losses.mean(dim=(1, 2))
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        images, masks = batch
+        predicted = model(images).argmax(dim=1)
+        classes = torch.arange(self.classes).view(-1, 1, 1)
+        found, true = predicted[:, None] == classes, masks[:, None] == classes
+        return {
+            "loss": self.loss(model, batch),
+            "intersection": (found & true).sum(dim=(2, 3)),
+            "union": (found | true).sum(dim=(2, 3)),
+        }
+
+    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """A class that is neither there nor predicted has IoU 0 / 0 and is left out."""
+        overlap = means["intersection"] / means["union"]
+        return {"loss": means["loss"], "mean_iou": overlap.nanmean()}
 
 
 class Words(Small):

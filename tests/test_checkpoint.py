@@ -24,7 +24,7 @@ from orchestrator.training.loop import train_all
 from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
 
-EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "noise_activations": 0.01, "decay": "cosine"}
+EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "decay": "cosine"}
 LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
 
 

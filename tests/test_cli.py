@@ -165,5 +165,5 @@ def test_options_of_which_one_would_have_no_effect_are_refused(line: str) -> Non
 
 def test_options_of_the_list_of_data_do_not_get_any() -> None:
     with refused("no-effect", "get"):
-        given = ["data", "--data-dir", "folder", "get", "digits"]
+        given = ["data", "--data-dir", "folder", "get", "sympy"]
         CliRunner().invoke(app, given, catch_exceptions=False)

@@ -50,7 +50,7 @@ def assert_alike(found: list[Measurement], expected: list[Measurement], rel: flo
         (models.name(models.GhostCNN), {}),
         (models.name(models.Transformer), {"ema_decay": 0.9}),
         (models.name(models.FromFiles), {"precision": "bfloat16"}),
-        (DROPPING, {"noise_weights": 0.01}),
+        (DROPPING, {}),
     ],
 )
 def test_the_curve_is_that_without_the_compiler(workload: str, settings: Any, traced: None) -> None:

@@ -178,7 +178,7 @@ def killed_at(
 @pytest.mark.dear
 def test_kills_change_nothing(tmp_path: Path) -> None:
     """Which state each optimizer has is told by test_checkpoint.py."""
-    params = {"learning_rate": 0.02, "warmup_steps": 5, "ema_decay": 0.9, "noise_activations": 0.01}
+    params = {"learning_rate": 0.02, "warmup_steps": 5, "ema_decay": 0.9, "dropout": 0.1}
     trial = cooled_trial(
         optimizer="adam",
         params=params,

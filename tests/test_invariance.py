@@ -18,7 +18,7 @@ pytestmark = pytest.mark.dear
 WORKLOADS = [models.MLP, models.GhostCNN, models.LSTM, models.Transformer]
 RECIPES: list[tuple[str, dict[str, Any]]] = [
     ("momentum", {"learning_rate": 0.05, "momentum": 0.9}),
-    ("adam", {"learning_rate": 0.003, "gradient_clip": 1.0, "noise_gradients": 0.01}),
+    ("adam", {"learning_rate": 0.003, "gradient_clip": 1.0}),
     ("lars", {"learning_rate": 5.0, "decay": "cosine", "ema_decay": 0.9, "weight_decay": 1e-3}),
 ]
 
@@ -119,7 +119,8 @@ def test_ranks_and_accumulation_do_not_change_the_noise_scale(
                 continue
             low, high = NoiseEstimate.from_columns(one.metrics).interval()
             assert low <= NoiseEstimate.from_columns(other.metrics).noise_scale <= high
-        assert others[0].metrics == alone[0].metrics
+        # Sums of other shares of a batch may differ in their last bits, on some processors.
+        assert others[0].metrics == pytest.approx(alone[0].metrics, rel=1e-6)
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -1,252 +1,56 @@
-"""Token files, how they are made from text, and the workloads that use them."""
+"""The GPT: its data, its losses and its network."""
 
-import gzip
 import math
-import struct
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from conftest import refused
 from torch import nn
 
 from orchestrator.workloads import gpt, load_workload, next_token, splits_of
-from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.data.fetch import fetch
-from orchestrator.workloads.data.texts import ALPHABET, extract_austen, read_austen
-from orchestrator.workloads.data.tokens import read_tokens, windows
-
-LINES = ["Emma Woodhouse, handsome,  clever, and rich,", " with a comfortable home \u00a3 5"]
 
 
-def npy(path: Path, array: np.ndarray, cut: int | None = None, behind: bytes = b"") -> Path:
-    np.save(path, array, allow_pickle=True)
-    path.write_bytes(path.read_bytes()[:cut] + behind)
-    return path
-
-
-def test_windows_predict_each_token_once(tmp_path: Path) -> None:
-    path = npy(tmp_path / "train.npy", np.arange(10, dtype=np.uint16))
-    rows = windows(read_tokens(path, vocabulary=10), 4, path)
-    assert rows.tolist() == [[0, 1, 2, 3, 4], [4, 5, 6, 7, 8]]
-
-
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (lambda path: path.write_bytes(b""), ("unreadable",)),
-        (lambda path: npy(path, np.array([{}, 1], dtype=object)), ("unreadable",)),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16), cut=90), ("unreadable",)),
-        # Of which Python's tokenizer raises an error of its own.
-        (
-            lambda path: path.write_bytes(npy(path, np.zeros(9)).read_bytes().replace(b"}", b"(")),
-            ("unreadable",),
-        ),
-        (lambda path: npy(path, np.arange(9, dtype="u2"), behind=b"x"), ("corrupt", 146, 147)),
-        (lambda path: npy(path, np.arange(9)), ("corrupt", 1, "int64")),
-        (lambda path: npy(path, np.zeros((3, 3), np.uint16)), ("corrupt", 2, "uint16")),
-        (lambda path: npy(path, np.arange(9, dtype=np.uint16) + 92), ("wrong-value", 100)),
-        (lambda path: npy(path, np.zeros(0, np.uint16)), ("too-few", 8, 0)),
-        (lambda path: npy(path, np.zeros(8, np.uint32)), ("too-few", 8)),
-    ],
-)
-def test_broken_token_files_are_refused_by_name(
-    tmp_path: Path, write: Callable[[Path], Any], said: Any
-) -> None:
-    path = tmp_path / "train.npy"
-    write(path)
-    with refused(*said, path):
-        windows(read_tokens(path, vocabulary=100), 8, path)
-
-
-def test_tokens_beyond_the_vocabulary_are_refused_wherever_they_are(data_dir: Path) -> None:
-    tokens = np.zeros(100_000, np.uint16)
-    tokens[-100:] = 32_000
-    for part in ("train", "val"):
-        npy(data_dir / "lm1b" / f"{part}.npy", tokens)
-    train = load_workload("lm1b/transformer").data(data_dir)["train"]
-    train.batch(torch.tensor([0, 1]))
-    with refused("wrong-value", data_dir / "lm1b" / "train.npy", "32,000"):
-        train.batch(torch.tensor([0, 1561]))
-    load_workload("lm1b/lstm?vocabulary=32001").data(data_dir)["train"].batch(torch.tensor([1561]))
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path) -> Path:
-    (tmp_path / "lm1b").mkdir()
-    return tmp_path
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    """Writes text for all of LM1B's splits, in plain and in packed files."""
-    folder = tmp_path / "lm1b" / "text"
-    for split in ("train", "val", "test"):
-        (folder / split).mkdir(parents=True)
-        (folder / split / "a.txt").write_text(f"{LINES[0]}\n\n")
-        (folder / split / "b.gz").write_bytes(gzip.compress(LINES[1].encode()))
-    return folder
-
-
-def test_tokens_are_the_text(tmp_path: Path, text: Path) -> None:
-    from sentencepiece import SentencePieceProcessor
-
-    folder = fetch(data_set("lm1b"), tmp_path)
-    assert sorted(p.name for p in folder.iterdir()) == [
-        "test.npy", "text", "tokenizer.model", "train.npy", "val.npy",
-    ]  # fmt: skip
-    tokenizer = SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
-    for split in ("train", "val", "test"):
-        tokens = read_tokens(folder / f"{split}.npy", vocabulary=tokenizer.get_piece_size())
-        ends = np.flatnonzero(tokens == tokenizer.eos_id())
-        lines = [part.tolist() for part in np.split(tokens, ends + 1)]
-        assert [tokenizer.decode(line) for line in lines] == [*LINES, ""]
-
-    before = (folder / "tokenizer.model").read_bytes()
-    (text / "train" / "a.txt").write_text("Something else altogether\n")
-    fetch(data_set("lm1b"), tmp_path)
-    assert (folder / "tokenizer.model").read_bytes() == before
-
-
-def test_sampled_lines_come_from_everywhere(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from orchestrator.workloads.data import tokens as module
-
-    (text / "train" / "a.txt").write_text("".join(f"{i}\n" for i in range(1000)))
-    monkeypatch.setattr(module, "SAMPLE", 100)
-    sample = module._sample([text / "train" / "a.txt"])
-    assert len(set(sample)) == 100
-    assert 400 < np.mean([int(line) for line in sample]) < 600
-
-
-@pytest.mark.parametrize(
-    ("spoil", "code", "file"),
-    [
-        (lambda text: (text / "val/a.txt").write_bytes(b"\xff\xfe"), "unreadable", "val/a.txt"),
-        (lambda text: (text / "val/b.gz").write_bytes(b"\x1f\x8b no"), "unreadable", "val/b.gz"),
-        (lambda text: (text / "val").rename(text / "other"), "empty", "val"),
-        (lambda text: (text / "train").rename(text / "other"), "empty", "train"),
-        (lambda text: (text.parent / "tokenizer.model").write_bytes(b"junk"), "corrupt",
-            "../tokenizer.model"),
-        (lambda text: [f.write_bytes(b"") for f in (text / "train").glob("*.txt")]
-            + [f.unlink() for f in (text / "train").glob("*.gz")], "corrupt", "train"),
-    ],
-)  # fmt: skip
-def test_text_that_cannot_be_used_leaves_nothing_behind(
-    tmp_path: Path, text: Path, spoil: Callable[[Path], Any], code: str, file: str
-) -> None:
-    spoil(text)
-    before = sorted(tmp_path.rglob("*"))
-    with refused(code, (text / file).resolve()):
-        fetch(data_set("lm1b"), tmp_path)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def r_strings(lines: list[str], kind: int = 16) -> bytes:
-    """Returns a vector of strings in R's serialisation format, version 3, big-endian."""
-    stream = b"X\n" + struct.pack(">4i", 3, 0x40201, 0x30500, 5) + b"UTF-8"
-    stream += struct.pack(">ii", kind, len(lines))
-    for line in lines:
-        stream += struct.pack(">ii", 0x40009, len(line.encode())) + line.encode()
-    return stream
-
-
-def rdb(*streams: bytes) -> bytes:
-    return b"".join(struct.pack(">I", len(s)) + zlib.compress(s) for s in streams)
-
-
-@pytest.fixture
-def package(tmp_path: Path) -> Path:
-    (tmp_path / "R" / "janeaustenr" / "data").mkdir(parents=True)
-    return tmp_path
-
-
-def test_novels_are_joined(package: Path) -> None:
-    path = package / "R" / "janeaustenr" / "data" / "Rdata.rdb"
-    path.write_bytes(rdb(r_strings(["EMMA", "", "By Jane Austen"]), r_strings(["\u00a3 5"])))
-    extract_austen(package, package)
-    assert (package / "austen.txt").read_text() == "EMMA\n\nBy Jane Austen\n\u00a3 5\n"
-    places = read_austen(package / "austen.txt")
-    assert "".join(ALPHABET[place] for place in places) == "EMMA\n\nBy Jane Austen\n\u00a3 5\n"
-
-
-GOOD = r_strings(["EMMA", "By Jane Austen"])
-
-
-@pytest.mark.parametrize(
-    ("content", "values"),
-    [
-        (b"\0\0", ("buffer",)),
-        (struct.pack(">I", 2**32 - 1) + zlib.compress(GOOD), ("4,294,967,295 bytes",)),
-        (struct.pack(">I", len(GOOD) - 1) + zlib.compress(GOOD), ("64 bytes", 65)),
-        (rdb(GOOD)[:-6], ("65 bytes",)),
-        (rdb(GOOD + b"x"), ("1 bytes",)),
-        (rdb(GOOD[:33]), ("buffer",)),
-        (rdb(r_strings(["EMMA"], kind=19)), ("type 19",)),
-        (rdb(b"A\n" + GOOD[2:]), ("R object",)),
-        (rdb(GOOD.replace(b"\4\0\x09", b"\4\0\x08", 1)), ("4 bytes", "type 8")),
-        (rdb(GOOD[:14] + struct.pack(">i", -14) + GOOD[18:]), ("R object",)),
-        (rdb(GOOD.replace(b"EMMA", b"EM\xff\xff")), ("0xff",)),
-    ],
-)
-def test_broken_packages_are_refused_by_name(package: Path, content: bytes, values: Any) -> None:
-    path = package / "R" / "janeaustenr" / "data" / "Rdata.rdb"
-    with refused("no-such-file", "janeaustenr/data/Rdata.rdb"):
-        extract_austen(package, package)
-    path.write_bytes(content)
-    with refused("corrupt", path, *values):
-        extract_austen(package, package)
-    assert not (package / "austen.txt").exists()
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"\xff", ("unreadable", "0xff")),
-        ("na\u00efve".encode(), ("corrupt", "'\u00ef'")),
-        (b"too short", ("too-few", 64)),
-    ],
-)
-def test_broken_novels_are_refused_by_name(tmp_path: Path, content: bytes, said: Any) -> None:
-    path = tmp_path / "austen" / "austen.txt"
+def test_a_text_that_is_too_short_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "sympy" / "sympy.txt"
     path.parent.mkdir()
-    path.write_bytes(content)
-    with refused(*said, path):
-        load_workload("austen/lstm").data(tmp_path)
+    path.write_bytes(b"too short")
+    with refused("too-few", 64, path):
+        load_workload("sympy/gpt").data(tmp_path)
 
 
-def test_novels_are_split_by_position(tmp_path: Path) -> None:
-    (tmp_path / "austen").mkdir()
-    text = "".join(ALPHABET[i % 80] for i in range(100_000))
-    (tmp_path / "austen" / "austen.txt").write_text(text)
-    splits = splits_of(load_workload("austen/lstm?length=8"), tmp_path)
+def test_a_text_is_split_by_position_into_windows(tmp_path: Path) -> None:
+    (tmp_path / "sympy").mkdir()
+    text = bytes(i % 251 for i in range(100_000))
+    (tmp_path / "sympy" / "sympy.txt").write_bytes(text)
+    splits = splits_of(load_workload("sympy/gpt?length=8"), tmp_path)
     assert {name: split.size for name, split in splits.items()} == {
         "train": 89_999 // 8, "val": 512, "test": 512,
     }  # fmt: skip
+    (first,) = splits["train"].batch(torch.arange(2))
+    assert [bytes(row.tolist()) for row in first] == [text[:9], text[8:17]]
     (last,) = splits["val"].batch(torch.tensor([511]))
     start = 90_000 + 511 * 624 // 512 * 8
-    assert "".join(ALPHABET[token] for token in last[0]) == text[start : start + 9]
+    assert bytes(last[0].tolist()) == text[start : start + 9]
 
 
-@pytest.mark.parametrize("name", ["austen/transformer", "austen/lstm", "austen/gpt"])
-def test_no_prediction_sees_what_it_predicts(name: str) -> None:
-    model = load_workload(name).model().eval()
-    nn.init.normal_(model.get_parameter("head.weight" if "gpt" in name else "logits.weight"))
-    tokens = torch.randint(81, (2, 64))
+def test_no_prediction_sees_what_it_predicts() -> None:
+    model = load_workload("sympy/gpt").model().eval()
+    nn.init.normal_(model.get_parameter("head.weight"))
+    tokens = torch.randint(256, (2, 64))
     changed = tokens.clone()
-    changed[:, 40:] = (changed[:, 40:] + 1) % 81
+    changed[:, 40:] = (changed[:, 40:] + 1) % 256
     before, after = model(tokens), model(changed)
     assert torch.equal(before[:, :40], after[:, :40])
     assert not torch.isclose(before[:, 40], after[:, 40]).all()
 
 
 def test_evaluating_in_parts_is_evaluating(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = load_workload("austen/lstm")
+    workload = workload_of()
     model = workload.model()
-    batch = (torch.randint(81, (7, 65)),)
+    nn.init.normal_(model.get_parameter("head.weight"))
+    batch = (torch.randint(256, (7, 65)),)
     whole = workload.metrics(model, batch)
     assert torch.equal(whole["loss"], workload.loss(model, batch))
     monkeypatch.setattr(next_token, "TOKENS_AT_ONCE", 128)
@@ -257,17 +61,10 @@ def test_evaluating_in_parts_is_evaluating(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_not_a_number_is_wrong() -> None:
-    workload = load_workload("austen/lstm")
-    metrics = workload.metrics(
-        lambda tokens: torch.full((*tokens.shape, 81), torch.nan), (torch.zeros(2, 65).long(),)
+    metrics = workload_of().metrics(
+        lambda tokens: torch.full((*tokens.shape, 256), torch.nan), (torch.zeros(2, 65).long(),)
     )
     assert metrics["error"].tolist() == [1, 1]
-
-
-@pytest.mark.parametrize(("option", "value", "bound"), [("length", 0, 1), ("vocabulary", 1, 2)])
-def test_impossible_options_are_refused(option: str, value: int, bound: int) -> None:
-    with refused("wrong-value", f"`{option}`", value, bound):
-        load_workload(f"lm1b/transformer?{option}={value}")
 
 
 WINDOWS = torch.arange(2 * 65).view(2, 65) ** 2 * 7 % 251
@@ -340,6 +137,7 @@ def test_it_begins_with_equal_chances() -> None:
         ({"layers": 0}, ("wrong-value", "`layers`", 1, 0)),
         ({"base_width": -1}, ("wrong-value", "`base_width`", 0, -1)),
         ({"width": 0}, ("wrong-value", "`width`", 2, 0)),
+        ({"length": 0}, ("wrong-value", "`length`", 1, 0)),
     ],
 )
 def test_impossible_sizes_are_refused(options: Any, said: Any) -> None:

@@ -1,4 +1,4 @@
-"""Clipping, noise, dropout, averaging, precision, label smoothing: each is compared with its
+"""Clipping, dropout, averaging, precision, label smoothing: each is compared with its
 definition."""
 
 import math
@@ -40,31 +40,6 @@ def test_clipping_bounds_the_step_and_keeps_its_direction() -> None:
     assert float(clipped.norm()) == pytest.approx(0.1 * 1e-3, rel=1e-4)
     assert float(functional.cosine_similarity(free, clipped, dim=0)) == pytest.approx(1, abs=1e-5)
     assert torch.equal(free, loose)
-
-
-def test_gradient_noise_has_the_stated_size() -> None:
-    noise = (moved(trainer(noise_gradients=0.5)) - moved(trainer())) / -0.1
-    assert float(noise.std()) == pytest.approx(0.5, rel=0.1)
-    assert float(noise.mean()) == pytest.approx(0, abs=0.05)
-
-
-def test_weight_noise_changes_the_gradient_but_does_not_stay() -> None:
-    plain, noisy = trainer(), trainer(noise_weights=0.1)
-    assert not torch.allclose(moved(plain), moved(noisy), rtol=1e-3)
-    still = trainer(noise_weights=0.1, decay="linear", decay_steps=0)  # learning rate 0
-    assert not moved(still).any()
-
-
-def test_activation_noise_is_for_training_only() -> None:
-    noisy = trainer(noise_activations=0.5).model
-    inputs = torch.ones(2000, 1, 6, 6)
-    quiet = noisy.eval()(inputs)
-    assert torch.equal(quiet, noisy(inputs))
-    # Of the last layer alone: what comes in is the same for all examples but for noise.
-    last = nn.Sequential(noisy[-1]).train()
-    assert float(last(torch.ones(2000, 24)).std(dim=0).detach().mean()) == pytest.approx(
-        0.5, rel=0.1
-    )
 
 
 def test_dropout_is_set_and_has_a_stream_of_its_own() -> None:
@@ -123,16 +98,6 @@ def test_label_smoothing_is_cross_entropy_with_the_smoothed_targets(over: str) -
     assert torch.allclose(losses.double(), expected, atol=1e-6)
 
 
-def test_label_noise_is_unbiased_and_there() -> None:
-    workload = load_workload(models.name(models.MLP))
-    model, batch = workload.model(), workload.data(None)["train"].batch(torch.arange(5))
-    plain = workload.loss(model, batch)
-    draws = torch.stack([workload.loss(model, batch, noise_labels=0.3) for _ in range(3000)])
-    log_probabilities = functional.log_softmax(model(batch[0]), dim=1)
-    assert torch.allclose(draws.mean(dim=0), plain, atol=0.1)
-    assert torch.allclose(draws.std(dim=0), 0.3 * log_probabilities.norm(dim=1), rtol=0.1)
-
-
 def test_bfloat16_trains_nearly_alike_and_float64_really_is() -> None:
     curves = {
         precision: run_trial(make_trial(params={"learning_rate": 0.1, "precision": precision}))[0]
@@ -168,7 +133,7 @@ def test_evaluations_have_a_precision_of_their_own() -> None:
     [
         ({"gradient_clip": 0}, ("wrong-value", "'gradient_clip'", "above 0", 0)),
         ({"dropout": 1.0}, ("wrong-value", "'dropout'", "below 1", 1.0)),
-        ({"noise_weights": -1}, ("wrong-value", "'noise_weights'", 0, -1)),
+        ({"weight_decay": -1}, ("wrong-value", "'weight_decay'", 0, -1)),
         ({"ema_decay": "much"}, ("wrong-value", "'ema_decay'", "'much'")),
         ({"precision": "float16"}, ("unknown-name", "'float16'", "'bfloat16'")),
         ({"layerwise_ratio": "gradent"}, ("unknown-name", "'gradent'", "'gradient'")),

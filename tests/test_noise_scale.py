@@ -218,7 +218,8 @@ def test_the_measure_is_of_the_loss_alone(changes: dict[str, Any]) -> None:
         ("digits/mlp", {"learning_rate": 0.1}, 3),
         ("digits/cnn", {"learning_rate": 0.001, "beta1": 0.9}, 3),
         ("digits/cnn", {"learning_rate": 0.001, "beta1": 0.9}, 1),
-        ("austen/transformer?length=8&train_examples=64", {"learning_rate": 1, "dropout": 0.2}, 1),
+        ("sympy/gpt?length=8&train_examples=64", {"learning_rate": 0.1}, 1),
+        (models.name(models.MLP), {"learning_rate": 0.1, "dropout": 0.2}, 1),
     ],
 )
 def test_a_training_is_the_same_to_the_bit(

@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import models
 import pytest
 import torch
-from conftest import make_trial, run_trial
+from conftest import following, make_trial, run_trial
 from stacking import variants
 from test_growth import command
 from torch import nn
@@ -50,9 +50,9 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
         assert len({proposal.trial.params["decay"] for proposal in pack}) == 1
         handed |= {proposal.trial.index: proposal.trial for proposal in pack}
     assert handed.keys() == set(range(10))
-    assert director.next() is None
+    assert following(director) is None
     director.put_back(handed[4])
-    again = director.next()
+    again = following(director)
     assert again is not None
     assert again.trial.index == 4
 
@@ -140,10 +140,12 @@ def test_where_memory_runs_out_fewer_train_together(
     assert all(each.outcome.status == "exhausted" for each in ended)
 
 
-@pytest.mark.parametrize("params", [{"precision": "bfloat16"}, {"noise_gradients": 0.1}])
+@pytest.mark.parametrize("params", [{"precision": "bfloat16"}, {"dropout": 0.1}])
 def test_a_kind_that_no_stack_trains_is_trained_alone(params: dict[str, Any]) -> None:
     """A study may have others, of which the plan tries one."""
-    trial = make_trial(params={"learning_rate": 0.1, **params}, budget_steps=10)
+    trial = make_trial(
+        models.name(models.MLP), params={"learning_rate": 0.1, **params}, budget_steps=10
+    )
     tasks = [Task(trial=one) for one in variants(trial, 2)]
     events = [event for _, event in train_pack(tasks, 6, Ranks())]
     ended = [event for event in events if isinstance(event, FinishedTrial)]

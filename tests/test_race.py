@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pytest
-from conftest import make_trial
+from conftest import following, make_trial
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -319,7 +319,7 @@ def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finish
     board: dict[int, Bounds] = {}
     director, crashes = open_director(studies, ()), habits.crashes
     while running or not director.done:
-        while len(running) < habits.slots and (proposal := director.next()) is not None:
+        while len(running) < habits.slots and (proposal := following(director)) is not None:
             trial, name = proposal.trial, name_of(proposal.trial)
             assert name not in running, "the same trial twice at once"
             paused = finished.get(name)

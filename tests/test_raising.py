@@ -122,7 +122,7 @@ def sweep(studies: Iterable[Study], world: World, files: Files, most: float = ma
             held[one.trial.key] = one
             director.load(one)
     director.begin()
-    while most > 0 and (proposal := director.next()) is not None:
+    while most > 0 and (proposal := conftest.following(director)) is not None:
         held[proposal.trial.key] = finished = world.train(proposal)
         director.record(finished)
         most -= 1

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from conftest import make_trial
+from conftest import following, make_trial
 from hypothesis import given
 from hypothesis import strategies as st
 from test_race import Gang
@@ -70,7 +70,7 @@ def finish(
 
 def all_waiting(director: Director) -> list[Proposal]:
     found = []
-    while (proposal := director.next()) is not None:
+    while (proposal := following(director)) is not None:
         found.append(proposal)
     return found
 
@@ -348,18 +348,18 @@ def test_large_gangs_and_long_studies_come_first() -> None:
 def test_another_study_is_served_while_one_waits_for_its_round() -> None:
     long, short = make_study(budget_steps=1000, recipe="long"), make_study(recipe="short")
     director = begin(short, long)
-    proposals = [director.next() for _ in range(5)]
+    proposals = [following(director) for _ in range(5)]
     recipes = [p.trial.study.recipe for p in proposals if p]
     assert recipes == ["long"] * 4 + ["short"]
     for proposal in proposals[:4]:
         director.record(finish(proposal.trial, ("diverged", 1)))
-    after = director.next()
+    after = following(director)
     assert (after.trial.study.recipe, after.trial.index >= 4) == ("long", True)
 
 
 def test_what_lies_near_the_best_point_starts_first() -> None:
     director = begin(make_study(trials=12))
-    first = director.next()
+    first = following(director)
     director.record(finish(first.trial, ("reached", 10)))
     place = math.log(value_of(first.trial))
     distances = [abs(math.log(value_of(p.trial)) - place) for p in all_waiting(director)]
@@ -425,7 +425,7 @@ def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
             trials=25, search=plan, grid=step, budget_steps=800, stop_dominated=racing
         )
         director, params, cut = begin(study), {}, 0
-        while (proposal := director.next()) is not None:
+        while (proposal := following(director)) is not None:
             trial = proposal.trial
             params[trial.index] = trial.params
             measured = tuple(

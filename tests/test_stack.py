@@ -101,6 +101,7 @@ NETWORKS = {
     "frozen": models.name(models.Frozen),
     "augmented": models.name(models.Augmented),
     "nested": models.name(models.Nested),
+    "scenes": models.name(models.Scenes),
     "transformer": models.name(models.Transformer),
     "quadratic": "noisy_quadratic?d=20&replicas=3",
     "cnn": "digits/cnn",
@@ -117,10 +118,8 @@ def trial_of(network: str, **changes: Any) -> Trial:
 REGISTERED = {
     "cifar10/resnet_8?augment=true": 3,
     "mnist/simple_cnn_tiny": 5,
-    "scenes/unet?scenes=20&canvas=16": 5,
-    "austen/transformer?length=8&evaluated=9": 5,
     "sympy/gpt?length=8&evaluated=9": 5,
-    "austen/gpt?length=8&evaluated=9&tied=true": 5,
+    "sympy/gpt?length=8&evaluated=9&tied=true": 5,
 }
 """With their batch sizes; in float64, convolutions are slow."""
 

@@ -92,8 +92,6 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "optimizer": (make_trial(optimizer="soap"), "'soap' comes from a library"),
     "muon": (make_trial(optimizer="muon", params={"ns_steps": 3}), "Muon without 'ns_steps'"),
     "dropout": (of(models.MLP, dropout=0.3), "'dropout' draws random numbers"),
-    "noise": (of(models.MLP, noise_weights=0.3), "'noise_weights' draws"),
-    "noisy labels": (of(models.MLP, noise_labels=0.3), "data-dependent control flow"),
     "bfloat16": (of(models.MLP, precision="bfloat16"), "bfloat16"),
     "compiled": (of(models.MLP, compile=True), "'compile' is true"),
     "fetched": (of(models.FromFiles), "Loaded fetches batches for one trial"),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from conftest import called, command, make_trial
+from conftest import called, command, following, make_trial
 from test_frontier import new_run
 from test_report import ROW
 from test_rounds import begin, finish, make_study
@@ -131,7 +131,7 @@ def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
     director = begin(make_study(trials=2, budget_steps=3200, stop_dominated=True))
     (search,) = director.searches.values()
     done = []
-    while (proposal := director.next()) is not None:
+    while (proposal := following(director)) is not None:
         last = "reached" if proposal.trial.index == 1 else "exhausted"
         fate = ("paused", proposal.limit) if proposal.limit else (last, 3000)
         director.record(finish(proposal.trial, fate))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import refused
+from conftest import following, refused
 from driving import Driver, children
 from test_rounds import Fate, all_waiting, begin, finish, make_study
 
@@ -70,7 +70,7 @@ def told_of_all(path: Path, say: Callable[[str], None] = print) -> RunFiles:
     run.create({"name": "tiny"}, [study], {})
     director = begin(study)
     with closing(Trackers(["mlflow"], run, director, "tiny", say)) as trackers:
-        while (proposal := director.next()) is not None:
+        while (proposal := following(director)) is not None:
             finished = finish(proposal.trial, ("reached", 10 + proposal.trial.index))
             run.write(finished)
             director.record(finished)

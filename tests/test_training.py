@@ -102,7 +102,7 @@ def test_trials_do_not_depend_on_those_before_them() -> None:
     trials = [
         make_trial(
             optimizer=optimizer,
-            params={**params_of(optimizer), "noise_gradients": 1e-3, "ema_decay": 0.9},
+            params={**params_of(optimizer), "ema_decay": 0.9},
             budget_steps=12,
             grid=EvaluationGrid(spacing=0, min_gap=4),
         )

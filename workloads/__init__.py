@@ -21,7 +21,7 @@ import torch
 
 from orchestrator.files.own_code import import_own
 from orchestrator.records import BadInput, unknown, wrong_value
-from orchestrator.workloads import cifar10, gpt, imagenet, language, mnist
+from orchestrator.workloads import cifar10, gpt, imagenet, mnist
 from orchestrator.workloads.augmentation import (
     Augment,
     example_seeds,
@@ -40,7 +40,6 @@ from orchestrator.workloads.ghost_batch_norm import (
 )
 from orchestrator.workloads.next_token import NextToken
 from orchestrator.workloads.noisy_quadratic import NoisyQuadratic
-from orchestrator.workloads.scenes import Scenes
 from orchestrator.workloads.splits import Draw, Loaded, Split, Streamed, Subset, Tensors, first
 from orchestrator.workloads.trees import Batch, divided, mapped
 
@@ -58,11 +57,9 @@ REGISTRY: dict[str, type[Workload]] = {
     "digits/cnn": DigitsCNN,
     "digits/mlp": DigitsMLP,
     **gpt.REGISTERED,
-    **imagenet.REGISTERED,
-    **language.REGISTERED,
+    "imagenet/resnet_50": imagenet.ImageNet,
     **mnist.REGISTERED,
     "noisy_quadratic": NoisyQuadratic,
-    "scenes/unet": Scenes,
 }
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -125,16 +124,11 @@ class Classification(Workload):
         *,
         label_smoothing: Share = 0.0,
         smoothing_over: Literal["all", "others"] = "all",
-        noise_labels: float = 0.0,
     ) -> Tensor:
         logits, labels = _logits_and_labels(model, batch)
         if isinstance(label_smoothing, Tensor) or label_smoothing:
             label_smoothing = share_of_all(label_smoothing, smoothing_over, logits.shape[1])
-        losses = _smoothed(logits, labels, label_smoothing)
-        if noise_labels:
-            noise = noise_labels * torch.randn_like(logits)
-            losses = losses - (noise * functional.log_softmax(logits, dim=1)).sum(dim=1)
-        return losses
+        return _smoothed(logits, labels, label_smoothing)
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         logits, labels = _logits_and_labels(model, batch)

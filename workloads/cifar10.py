@@ -20,7 +20,7 @@ from orchestrator.records import corrupt
 from orchestrator.workloads.augmentation import random_flip, random_shift, uniforms
 from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.data.texts import read_bytes
+from orchestrator.workloads.data.sources import read_bytes
 from orchestrator.workloads.resnet import cifar_resnet, resnet_50
 from orchestrator.workloads.splits import Split, Tensors
 from orchestrator.workloads.trees import Batch

@@ -18,7 +18,7 @@ from torch import nn
 from orchestrator.records import corrupt
 from orchestrator.workloads.base import HeldOut, Workload
 from orchestrator.workloads.data.catalogue import data_set
-from orchestrator.workloads.data.texts import read_bytes
+from orchestrator.workloads.data.sources import read_bytes
 from orchestrator.workloads.splits import Split, Tensors
 
 TRAIN, CLASSES = 60_000, 10

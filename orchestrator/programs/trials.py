@@ -13,7 +13,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import quote
@@ -40,6 +40,7 @@ from orchestrator.records import (
     Source,
     Status,
     Trial,
+    the_only,
     unknown,
 )
 from orchestrator.records.standing import Standing
@@ -281,13 +282,7 @@ def train_alone(
 ) -> Generator[Measurement, None, Outcome]:
     """Trains one trial in `folder`. Yields the measurements; returns the outcome."""
     log = Place.at(str(folder / "output.txt"))
-    with closing(train_program(trial, devices, folder, log=log)) as events:
-        for _, event in events:
-            if isinstance(event, FinishedTrial):
-                return event.outcome
-            if event is not None:
-                yield event
-    raise AssertionError("a trial ends with an outcome")
+    return the_only(train_program(trial, devices, folder, log=log))
 
 
 def _is_locked(path: Path) -> bool:

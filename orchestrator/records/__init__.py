@@ -64,4 +64,5 @@ from orchestrator.records.trials import (
     TrialKey,
     best_by_median,
     derive_seed,
+    the_only,
 )

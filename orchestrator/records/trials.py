@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Literal, get_args
@@ -187,3 +188,16 @@ class FinishedTrial:
     """Wall-clock time of the start, in seconds since 1970 (Unix time)."""
     where: str | None = None
     """Machine and process of the first rank, written MACHINE:PROCESS."""
+
+
+def the_only(
+    events: Generator[tuple[Trial, Measurement | FinishedTrial | None], None, None],
+) -> Generator[Measurement, None, Outcome]:
+    """Yields the measurements of the only trial, and returns its outcome."""
+    with closing(events):
+        for _, event in events:
+            if isinstance(event, FinishedTrial):
+                return event.outcome
+            if event is not None:
+                yield event
+    raise AssertionError("a trial ends with an outcome")

@@ -121,10 +121,6 @@ class Queue(ABC):
     def record(self, finished: FinishedTrial) -> Bounds | None:
         """Records a trial that ended. Returns the new bounds of its study if they changed."""
 
-    def next(self) -> Proposal | None:
-        """The trial to start next; None if no trial waits, at present or ever again."""
-        return next(iter(self.next_pack(lambda study, waiting: 1)), None)
-
     def next_pack(self, most: Callable[[Study, int], int]) -> list[Proposal]:
         """The trials to start next, all of one study and of one kind. The list is empty if no trial
         waits, at present or ever again. `most` gets the study and the number of its waiting trials,

@@ -66,10 +66,7 @@ def assemble(space: Space, fractions: Sequence[float]) -> dict[str, Value]:
 
 def distinct(points: Iterable[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
     """The points, in the order of the space, without repetitions."""
-    first: dict[tuple[tuple[str, Value], ...], dict[str, Value]] = {}
-    for point in points:
-        first.setdefault(tuple(point.items()), point)
-    return tuple(first.values())
+    return tuple(map(dict, dict.fromkeys(tuple(point.items()) for point in points)))
 
 
 def space_from(entries: Mapping[str, Any], where: str) -> dict[str, Entry]:

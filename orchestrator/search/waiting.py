@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -18,7 +17,7 @@ class Waiting:
     def __init__(self, space: Space, gap: Callable[[TrialKey], float]) -> None:
         """`gap` returns how far from the goal a trial ended, relative to the goal's bound."""
         self._space, self._gap = space, gap
-        self._trials: OrderedDict[TrialKey, Trial] = OrderedDict()
+        self._trials: dict[TrialKey, Trial] = {}
         self._in_order_for: Mapping[str, Value] | Literal[False] | None = False
         """Near which point the first trials lie; None: no point; False: trials are not sorted."""
 
@@ -38,8 +37,7 @@ class Waiting:
             order = sorted(
                 self._trials, key=lambda key: (self._gap(key), self._distance(key, near), key)
             )
-            for key in order:
-                self._trials.move_to_end(key)
+            self._trials = {key: self._trials[key] for key in order}
             self._in_order_for = near
         kind = next(iter(self._trials.values())).kind
         same_kind = (key for key, trial in self._trials.items() if trial.kind == kind)

@@ -6,13 +6,12 @@ import os
 import platform
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Trial
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Status, Trial, the_only
 from orchestrator.records.cooling import CooledStanding
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
@@ -93,16 +92,6 @@ def train(
     engine = Single(trial, ranks, micro_batch=micro_batch, data_dir=data_dir)
     task = Task(trial=trial, checkpoint=checkpoint, ending=ending)
     return (yield from the_only(train_all(engine, [task])))
-
-
-def the_only(events: Generator[Event, None, None]) -> Generator[Measurement, None, Outcome]:
-    """Yields the measurements of the only trial, and returns its outcome."""
-    with closing(events):
-        for _, event in events:
-            if isinstance(event, FinishedTrial):
-                return event.outcome
-            yield event
-    raise AssertionError("a trial ends with an outcome")
 
 
 def _fill(

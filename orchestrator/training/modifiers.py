@@ -1,5 +1,5 @@
-"""Modifiers of a training, beside its optimizer and schedule: gradient clipping, dropout, Gaussian
-noise, weight averaging and precision. All of them are metaparameters. And their random numbers."""
+"""Modifiers of a training, beside its optimizer and schedule: gradient clipping, dropout, weight
+averaging and precision. All of them are metaparameters. And the random numbers of dropout."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.random import fork_rng
 
-from orchestrator.records import BadInput, derive_seed
+from orchestrator.records import BadInput
 from orchestrator.workloads import Batch, mapped
 
 Function = Callable[..., Any]
@@ -25,21 +26,16 @@ class Modifiers:
 
     gradient_clip: float | None = None
     dropout: float | None = None
-    noise_activations: float = 0.0
-    noise_weights: float = 0.0
-    noise_gradients: float = 0.0
     ema_decay: float | None = None
     precision: Precision = "float32"
     compile: bool = False
 
     def prepare(self, model: nn.Module) -> None:
-        """Sets dropout, noise on activations and precision of a new model."""
+        """Sets dropout and precision of a new model."""
         if self.precision == "float64":
             model.to(torch.float64)
         if self.dropout is not None:
             _set_dropout(model, self.dropout)
-        if self.noise_activations:
-            _add_noise_to_activations(model, self.noise_activations)
 
     def cast(self, batch: Batch) -> Batch:
         """Returns the batch in the precision of the weights."""
@@ -47,23 +43,8 @@ class Modifiers:
             return batch
         return mapped(lambda t: t.double() if t.is_floating_point() else t, batch)
 
-    @contextmanager
-    def noisy_weights(
-        self, parameters: Sequence[nn.Parameter], seed: int, step: int
-    ) -> Iterator[None]:
-        """Adds noise to the weights within the context. It is the same on every rank."""
-        with kept(parameters):
-            noise = _noise(parameters, derive_seed(seed, "weights", step))
-            with torch.no_grad():
-                torch._foreach_add_(list(parameters), noise, alpha=self.noise_weights)
-            yield
-
-    def modify_gradients(self, parameters: Sequence[nn.Parameter], seed: int, step: int) -> None:
-        """Adds noise to the gradients, then clips them: none may be longer than allowed."""
-        if self.noise_gradients:
-            gradients = [p.grad for p in parameters if p.grad is not None]
-            noise = _noise(gradients, derive_seed(seed, "gradients", step))
-            torch._foreach_add_(gradients, noise, alpha=self.noise_gradients)
+    def clip(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Shortens the gradient to the norm that is allowed."""
         if self.gradient_clip is not None:
             nn.utils.clip_grad_norm_(parameters, self.gradient_clip)
 
@@ -135,49 +116,34 @@ def length_of(tensors: Sequence[Tensor]) -> float:
 
 
 class Stream:
-    """The random numbers of one rank's dropout and noise. They do not depend on what else the
-    process draws from torch's generators."""
+    """The random numbers of one rank's dropout. They do not depend on what else the process draws
+    from torch's generators."""
 
     def __init__(self, seed: int, device: torch.device) -> None:
-        self._device = device
-        before = self._current()
-        torch.default_generator.manual_seed(seed)
-        if device.type == "cuda":
-            torch.cuda.default_generators[device.index or 0].manual_seed(seed)
-        self.states = self._current()
-        """The state of each generator, of the CPU and of a GPU."""
-        self._set(before)
+        self._gpus = [device] if device.type == "cuda" else []
+        with fork_rng(self._gpus):
+            torch.default_generator.manual_seed(seed)
+            for gpu in self._gpus:
+                torch.cuda.default_generators[gpu.index or 0].manual_seed(seed)
+            self.states = self._current()
+            """The state of each generator, of the CPU and of a GPU."""
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        before = self._current()
-        self._set(self.states)
-        try:
-            yield
-        finally:
-            self.states = self._current()
-            self._set(before)
+        with fork_rng(self._gpus):
+            torch.set_rng_state(self.states[0])
+            for gpu, state in zip(self._gpus, self.states[1:], strict=True):
+                torch.cuda.set_rng_state(state, gpu)
+            try:
+                yield
+            finally:
+                self.states = self._current()
 
     def _current(self) -> list[Tensor]:
-        states = [torch.get_rng_state()]
-        if self._device.type == "cuda":
-            states.append(torch.cuda.get_rng_state(self._device))
-        return states
-
-    def _set(self, states: list[Tensor]) -> None:
-        torch.set_rng_state(states[0])
-        if self._device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], self._device)
+        return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, self._gpus)]
 
 
 MODIFIERS = tuple(Modifiers.__dataclass_fields__)
-NOISES = tuple(name for name in MODIFIERS if name.startswith("noise_"))
-
-
-def _noise(like: Sequence[Tensor], seed: int) -> list[Tensor]:
-    """Returns standard normal tensors of the shapes of `like`, a function of `seed` alone."""
-    generator = torch.Generator(like[0].device).manual_seed(seed)
-    return [torch.randn(t.shape, dtype=t.dtype, device=t.device, generator=generator) for t in like]
 
 
 def _set_dropout(model: nn.Module, probability: float) -> None:
@@ -194,16 +160,3 @@ def _set_dropout(model: nn.Module, probability: float) -> None:
             f"'dropout' has no effect: {type(model).__name__} has no dropout layer. Leave it out.",
             code="no-effect",
         )
-
-
-def _add_noise_to_activations(model: nn.Module, deviation: float) -> None:
-    def add_noise(module: nn.Module, inputs: Any, output: Any) -> Any:
-        if not module.training:
-            return output
-        first = output[0] if isinstance(output, tuple) else output
-        noisy = first + deviation * torch.randn_like(first)
-        return (noisy, *output[1:]) if isinstance(output, tuple) else noisy
-
-    for module in model.modules():
-        if any(weight.ndim > 1 for weight in module.parameters(recurse=False)):
-            module.register_forward_hook(add_noise)

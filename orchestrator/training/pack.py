@@ -12,11 +12,19 @@ from statistics import median
 import torch
 from torch.nn.modules.conv import _ConvNd
 
-from orchestrator.records import BadInput, FinishedTrial, Measurement, Outcome, StudyKey, Trial
+from orchestrator.records import (
+    BadInput,
+    FinishedTrial,
+    Measurement,
+    Outcome,
+    StudyKey,
+    Trial,
+    the_only,
+)
 from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.entry import Task
-from orchestrator.training.loop import Event, the_only, train_all
+from orchestrator.training.loop import Event, train_all
 from orchestrator.training.memory import OutOfMemory
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.stack import LEAST_WIDTH, Stack

@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.records import BadInput, Value, check_kind, unknown, wrong_value
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS
-from orchestrator.training.modifiers import MODIFIERS, NOISES, Modifiers
+from orchestrator.training.modifiers import MODIFIERS, Modifiers
 from orchestrator.training.optimizers import LAYERWISE, OPTIMIZERS, accepted_by
 from orchestrator.workloads import Workload, metaparameters_of
 
@@ -21,9 +21,6 @@ GENERAL: dict[str, str] = {
     "layerwise_bound": "largest layer-wise ratio [none]",
     "gradient_clip": "largest norm of the global gradient; longer ones are scaled down [none]",
     "dropout": "probability of every dropout layer of the model [the model's]",
-    "noise_activations": "standard deviation of noise on the output of each layer with weights [0]",
-    "noise_weights": "standard deviation of noise on the weights when gradients are computed [0]",
-    "noise_gradients": "standard deviation of noise on the gradient of the global batch [0]",
     "ema_decay": "decay of a moving average of the weights, evaluated as val/ema_... [none]",
     "precision": "float32 (default), bfloat16 (forward passes of training), float64",
     "compile": "true or false: train with torch's compiler, one trial at a time [false]",
@@ -48,7 +45,7 @@ CHOICES = {
 }
 
 RANGES: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    "at least 0": (lambda value: value >= 0, ("learning_rate", "weight_decay", "epsilon", *NOISES)),
+    "at least 0": (lambda value: value >= 0, ("learning_rate", "weight_decay", "epsilon")),
     "above 0": (
         lambda value: value > 0,
         ("trust", "layerwise_trust", "layerwise_bound", "gradient_clip"),

