@@ -22,7 +22,6 @@ from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
-from orchestrator.cluster.metrics import ExportedMetrics
 from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, ranks_at_once
 from orchestrator.planning.sweep import Sweep
@@ -54,7 +53,7 @@ def on_ray(
     )
     with (
         tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
-        closing(TuneExecutor(settings, cluster, sweep.name, scratch)) as executor,
+        closing(TuneExecutor(settings, cluster, scratch)) as executor,
     ):
         yield executor
 
@@ -64,11 +63,10 @@ class TuneExecutor(Executor):
     autoscaler what is wanted. Tune's event loop makes one step whenever the sweep's own loop waits
     for news."""
 
-    def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
+    def __init__(self, settings: GangSettings, cluster: Cluster, scratch: str) -> None:
         self._settings, self.resources = settings, settings.resources
         self.data_dir = settings.data_dir
         self.ranks = ranks_at_once(self.resources, cluster)
-        self.listeners = [ExportedMetrics(name, self.ranks).hear]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
         self._places = self.ranks // largest
         self._is_elastic = not cluster.embedded

@@ -90,8 +90,6 @@ class Executor(Protocol):
     data_dir: Path | None
     ranks: int
     """Number of ranks that can train at once."""
-    listeners: Sequence[Listener] = ()
-    """Those whom the executor itself wants to be told of trials."""
 
     @property
     def has_room(self) -> bool:
