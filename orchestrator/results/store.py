@@ -48,8 +48,6 @@ TIMED = "step_times.json"
 FIRST_WITHIN = "answers to `trials` together with `within`"
 """What a compact run lacks in any case."""
 
-STOP = ".stop"
-"""Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
 REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
@@ -152,26 +150,14 @@ class RunFiles(Purpose):
         machine writes to it. This works for buckets, too."""
         with lock.held(self.place) as check:
             self.check_place = check
-            self.ask_to_end(False)  # an earlier process
             try:
                 yield
             finally:
-                self.ask_to_end(False)
                 self.check_place = lambda: None
 
-    @property
-    def is_asked_to_end(self) -> bool:
-        return self.place.local is not None and (self.place.local / STOP).exists()
-
-    def ask_to_end(self, asked: bool = True) -> None:
-        """Asks the process that writes to the run to end, on whatever machine, or withdraws it."""
-        if self.place.local is not None:
-            file = self.place.local / STOP
-            file.touch() if asked else file.unlink(missing_ok=True)
-
     def writer(self) -> int | None:
-        """The process of this machine that writes to this run, or None. Raises `Elsewhere` for that
-        of another machine, and `BadInput` for that of another user."""
+        """The process of this machine that writes to this run, or None. Raises `BadInput` for that
+        of another machine or user."""
         return lock.holder(self.place)
 
     @contextmanager

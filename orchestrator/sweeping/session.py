@@ -3,7 +3,6 @@ missing, and writes what was found."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -50,9 +49,6 @@ OpensExecutor = Callable[
 ]
 """Opens the executor that trains these studies of a run, with the folder of data. The function
 tells whether the user has asked for the end."""
-
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at whether a file asks for the end."""
 
 ENDING = (
     "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
@@ -231,17 +227,7 @@ def _train_missing(
     ended: Ended, planned: Plan, queue: Queue, progress: Progress, how: How
 ) -> Ended:
     """Trains what the queue asks for, and shows progress."""
-    run, interrupted, looked = ended.run, Event(), time.monotonic()
-
-    def asked_to_end() -> bool:
-        nonlocal looked
-        if not interrupted.is_set() and (now := time.monotonic()) - looked > LOOK_SECONDS:
-            looked = now
-            if run.is_asked_to_end:
-                interrupted.set()
-                progress.notes.append(ENDING)
-        return interrupted.is_set()
-
+    run, interrupted = ended.run, Event()
     again = sum(study.most_repeats for study in planned.studies)
     how.say(
         f"{counted(len(planned.studies), 'study')}, "
@@ -253,14 +239,16 @@ def _train_missing(
     studies = [search.study for search in queue.searches.values()]
     try:
         with (
-            how.open_executor(run, planned.sweep, studies, how.data_dir, asked_to_end) as executor,
+            how.open_executor(
+                run, planned.sweep, studies, how.data_dir, interrupted.is_set
+            ) as executor,
             heeded(interrupted, lambda: progress.notes.append(ENDING)),
             closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),
         ):
             complete = dispatcher_of(
                 run, queue, planned.sweep, executor, progress,
-                listeners=[trackers.hear], asked_to_end=asked_to_end,
+                listeners=[trackers.hear], asked_to_end=interrupted.is_set,
             ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")
