@@ -180,11 +180,6 @@ class Recipe(Part):
     space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
-    rules: Annotated[dict[Text, Any], STUDIES] = Field(
-        default={}, examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}]
-    )
-    """Rules that belong together, by which metaparameters follow the batch size: what they `keep`,
-    and the values that were tuned at one batch size."""
     schedule: Annotated[dict[Text, Any], STUDIES] = Field(
         default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
     )

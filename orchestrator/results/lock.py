@@ -60,8 +60,8 @@ def _check(place: Place, file: int) -> None:
 
 def holder(place: Place) -> int | None:
     """The process of this user and machine that holds the lock; None if there is none. A signal may
-    be sent to that process, so this raises `BadInput` if another user or machine holds the lock, or if
-    the holder is uncertain."""
+    be sent to that process, so this raises `BadInput` if another user or machine holds the lock, or
+    if the holder is uncertain."""
     try:
         with _opened(place, os.O_RDONLY) as file:
             free = _takes(place, file, fcntl.LOCK_SH)

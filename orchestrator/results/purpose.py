@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
 from functools import lru_cache
 from typing import Any
@@ -48,11 +47,12 @@ class Purpose:
 
     def sweep(self) -> dict[str, Any]:
         """The resolved document of the sweep that the run is for."""
-        return deepcopy(dict(self._parts()["sweep"]))
+        sweep: dict[str, Any] = without_gone(self._parts()["sweep"])
+        return sweep
 
     def grown_from(self) -> dict[str, Any] | None:
         """The sweep that the run was made for before it grew; None if it did not grow."""
-        sweep: dict[str, Any] | None = deepcopy(self._parts()["grown_from"])
+        sweep: dict[str, Any] | None = without_gone(self._parts()["grown_from"])
         return sweep
 
     def studies(self) -> list[Study]:
@@ -175,6 +175,7 @@ def finite(value: Any) -> Any:
 
 def study_from(entry: Mapping[str, Any]) -> Study:
     """The study that `asdict` and JSON turned into this entry."""
+    entry = without_gone(entry)
     space = {name: _space_entry(value) for name, value in entry["space"].items()}
     goals = tuple(Goal(**goal) for goal in entry["goals"])
     grid = EvaluationGrid(**entry["grid"])
@@ -206,3 +207,21 @@ def _space_entry(value: Any) -> Any:
     if "options" in value:
         return Choice(**{**parts, "options": tuple(value["options"])})
     return Range(**{**parts, "limits": tuple(value["limits"])})
+
+
+GONE = frozenset({"recipes.rules"})
+"""Settings of earlier versions, which no longer exist: their keys, from the outermost in."""
+
+
+def without_gone(part: Any, inside: str = "") -> Any:
+    """A part of a file, `inside` of these keys, without the settings that no longer exist."""
+    if isinstance(part, list):
+        return [without_gone(item, inside) for item in part]
+    if not isinstance(part, Mapping):
+        return part
+    paths = {key: f"{inside}.{key}".lstrip(".") for key in part}
+    return {
+        key: without_gone(value, paths[key])
+        for key, value in part.items()
+        if paths[key] not in GONE
+    }

@@ -34,7 +34,7 @@ from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
-from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
+from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json, without_gone
 from orchestrator.results.study_files import StudyFiles
 from orchestrator.results.tables import finished_trial, of_trial, tables_of
 
@@ -132,7 +132,8 @@ class RunFiles(Purpose):
 
         file = self.place / "sweep.yaml"
         try:
-            return parse_mapping(file.read_text(), str(file))
+            sweep: dict[str, Any] = without_gone(parse_mapping(file.read_text(), str(file)))
+            return sweep
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
