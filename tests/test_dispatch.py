@@ -248,14 +248,6 @@ def test_a_sweep_that_can_not_write_still_ends_when_asked_to() -> None:
     assert executor.now < 70
 
 
-def test_what_lost_machines_cost_is_counted() -> None:
-    executor = Pretended(EASY, Disk(), Luck(lost=0.3, faults=3), ranks=1)
-    session(executor)
-    (told,) = executor.disk.sessions
-    assert 0 < told["interruptions"] <= 3, "a trial that has just begun may not be known"
-    assert 0 < told["lost_seconds"] < executor.now - 1
-
-
 def test_a_search_that_learns_waits_for_trials_that_it_lost() -> None:
     learning = replace(EASY.studies[0], trials=6, search=SearchPlan(algorithm="tpe", generation=3))
     world = World(studies=(learning,), seed=1, divergent=0.0)

@@ -88,7 +88,6 @@ for command in (
     reading.frontier,
     reading.best,
     scale.scale,
-    reading.logs,
     report.report,
     compare.compare,
     reading.advise,

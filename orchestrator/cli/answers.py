@@ -185,7 +185,7 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     for found, todo in (
         (
             failed,
-            f"find out why trials failed ({run}/log.txt; of programs: orchestrate logs {run}), "
+            f"find out why trials failed ({run}/log.txt; of programs: {run}/logs), "
             f"then orchestrate resume {run}",
         ),
         (unfinished, f"orchestrate resume {run}, which trains the missing trials"),

@@ -1,8 +1,7 @@
-"""The commands that read one run: `status`, `frontier`, `best`, `advise` and `logs`."""
+"""The commands that read one run: `status`, `frontier`, `best` and `advise`."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,7 +21,7 @@ from orchestrator.cli.options import (
     refuse_both,
 )
 from orchestrator.cli.terminal import answer, say, table_of
-from orchestrator.records import BadInput, escaped, unknown
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,37 +240,3 @@ def _price(one: Suggestion) -> str:
     if one.money is not None:
         said.append(f"{one.money:,.2f} in money")
     return ", ".join(said)
-
-
-def logs(
-    run: RunArgument,
-    trial: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TRIAL]",
-            help="WORKLOAD/RECIPE/BATCH_SIZE/TRIAL, with -REPEAT behind it for a repeat; the "
-            "end of it is enough if no other ends so. Default: list all.",
-        ),
-    ] = None,
-) -> None:
-    """Show what the program of a trial has printed, or list the trials of which that is kept."""
-    from orchestrator.results import RunFiles
-
-    folder = RunFiles.open(run).logs
-    found = {name.removesuffix(".txt"): name for name in folder.names_below()}
-    if not found:
-        raise BadInput(
-            f"{folder} is empty: only programs have logs, and only once they have ended.",
-            code="missing-file",
-        )
-    if trial is None:
-        for name in found:
-            answer(name)
-        return
-    fitting = [name for name in found if name == trial or name.endswith(f"/{trial}")]
-    if not fitting:
-        raise unknown("trial", trial, found)
-    if len(fitting) > 1:
-        raise BadInput(f"Several trials end so: {', '.join(fitting[:5])}.", code="unknown-name")
-    text = (folder / found[fitting[0]]).read().decode(errors="replace")
-    sys.stdout.write(escaped(text, but="\n\t"))

@@ -74,18 +74,12 @@ class _Out:
     left: dict[TrialKey, Trial]
     """The trials that have not ended."""
     begun: set[TrialKey] = field(default_factory=set)
-    started_at: float | None = None
-    """Time at which a process has taken it."""
-    used: float = 0.0
-    """Seconds since then of trials that have ended."""
+    started: bool = False
+    """Whether a process has taken it."""
     silent: float = 0.0
     """Seconds for which its process has not made a step, as far as that is known."""
     ended_for: str | None = None
     """The reason for which the dispatcher has ended its process; None: it has not."""
-
-    @property
-    def started(self) -> bool:
-        return self.started_at is not None
 
 
 class Dispatcher:
@@ -233,7 +227,7 @@ class Dispatcher:
             logger.warning("news of pack %d, which is over, is ignored", news.serial)
             return
         if news.started:
-            out.started_at = self._clock()
+            out.started = True
             for trial in [*out.left.values()][: out.pack.width]:
                 self._progress.start(trial)
         for key in news.begun:
@@ -246,7 +240,6 @@ class Dispatcher:
             with suppress(OSError):  # the step will be timed again
                 self._run.write_timed(self._timed)
         for finished in news.ended:
-            out.used += finished.outcome.own_seconds
             if out.left.pop(finished.trial.key, None) is not None:
                 self._end(finished, sees_run=news.sees_run)
         if news.done or news.failure is not None:
@@ -273,9 +266,6 @@ class Dispatcher:
 
     def _fail(self, out: _Out, left: Sequence[Trial], failure: Failure) -> Sequence[Trial]:
         """Decides on the trials `left` of a pack. Returns those that wait again."""
-        if failure.died and out.started_at is not None and self._leave_by is None:
-            seconds = self._clock() - out.started_at - out.used
-            self._records.usage.interrupt(out.begun & out.left.keys(), seconds)
         self._last_error = out.ended_for or failure.text
         decision = self._retries.judge(left, out.begun, out.pack.width, failure)
         if decision.counts:

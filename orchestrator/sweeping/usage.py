@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.records import FinishedTrial, TrialKey
+from orchestrator.records import FinishedTrial
 
 CLOCK_SECONDS = 1.0
 """By how much the time of day may leave the time that passes before it counts as set."""
@@ -24,33 +23,18 @@ class Usage:
     examples: Counter[str] = field(default_factory=Counter)
     """Study -> number of examples that its trials trained on."""
     offset: float = field(default_factory=lambda: time.time() - time.monotonic())
-    interrupted: set[TrialKey] = field(default_factory=set)
-    """Trials whose process or machine was lost, and which have not ended since."""
-    interruptions: int = 0
-    lost_seconds: float = 0.0
-    """Time of slots from which nothing was saved."""
     clock_was_set: bool = False
     """Or the machine slept. Starts can't be compared with each other then."""
 
-    def interrupt(self, trials: Collection[TrialKey], seconds: float) -> None:
-        """Takes note of trials that were interrupted after their slots had worked for `seconds`.
-        What they had saved is known once they have ended."""
-        self.interrupted |= {*trials}
-        self.interruptions += len(trials)
-        self.lost_seconds += seconds
-
     def add(self, finished: FinishedTrial) -> None:
-        examples, rank_seconds = trained(finished)
-        if finished.trial.key in self.interrupted:
-            self.interrupted.remove(finished.trial.key)
-            self.lost_seconds -= finished.outcome.resumed_seconds
-        self.examples[str(finished.trial.study.key)] += examples
+        outcome, study = finished.outcome, finished.trial.study
+        examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
+        self.examples[str(study.key)] += examples
         self.clock_was_set |= abs(time.time() - time.monotonic() - self.offset) > CLOCK_SECONDS
         if finished.started is not None:
-            outcome = finished.outcome
             # A stacked trial shared its rank, so its seconds are spread over its whole duration.
             end = time.time() if outcome.width > 1 else finished.started + outcome.own_seconds
-            self.spans.append((finished.started, end, rank_seconds))
+            self.spans.append((finished.started, end, outcome.own_seconds * finished.ranks))
 
     def summary(self, ranks: int) -> dict[str, Any]:
         starts = [start for start, _, _ in self.spans]
@@ -70,14 +54,5 @@ class Usage:
             "examples_of": dict(self.examples),
             "slots": ranks,
             "seconds": window,
-            "interruptions": self.interruptions,
-            "lost_seconds": max(self.lost_seconds, 0.0),
             "busy_share": busy / (ranks * window) if known else None,
         }
-
-
-def trained(finished: FinishedTrial) -> tuple[int, float]:
-    """The number of examples and of rank-seconds that a trial took since it was last started."""
-    outcome, study = finished.outcome, finished.trial.study
-    examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
-    return examples, outcome.own_seconds * finished.ranks
