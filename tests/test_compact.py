@@ -79,7 +79,7 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "question",
     [
-        "frontier RUN --leaders",
+        "frontier RUN",
         "frontier RUN --goal val/error<0.1 --trials 5 --json",
         "best RUN val/loss --maximise --json",
         "best RUN val/error --within steps=20 --within epochs=3 --json",

@@ -96,7 +96,6 @@ for command in (
     runs.branch,
     registries.workloads,
     registries.spaces,
-    registries.schema,
     archives.export,
 ):
     app.command()(command)

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from orchestrator.analysis import (
     Scaling,
-    batch_sizes_of,
     bend_cells,
     cooled_sentences,
     curves_of,
@@ -122,25 +121,6 @@ def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
     return lines + [
         f"{row.workload}, {row.goal}. " * several + growing_sentence(row) for row in growing
     ]
-
-
-def leaders_table(rows: Sequence[FrontierRow]) -> Table:
-    """The best trials of each study, as far as their ranks are certain."""
-    ranked = [
-        {
-            "Workload": row.workload,
-            "Goal": row.goal,
-            "Recipe": row.recipe,
-            "Batch size": batch_sizes_of(row),
-            "Rank": str(position),
-            "Steps": f"{trial.steps:,}",
-            "±": f"{trial.resolution:,}",
-            "Trial": f"{trial.trial:,}",
-        }
-        for row in rows
-        for position, trial in enumerate(row.leaders, start=1)
-    ]
-    return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
 
 
 def print_best(rows: Sequence[BestRow]) -> None:

@@ -11,14 +11,12 @@ import typer
 from orchestrator.cli import remote
 from orchestrator.cli.options import (
     ClusterOption,
-    CsvOption,
     GoalOption,
     JsonOption,
     MaximiseOption,
     RunArgument,
     TrialsOption,
     print_json,
-    refuse_both,
 )
 from orchestrator.cli.terminal import answer, say, table_of
 from orchestrator.records import BadInput
@@ -108,12 +106,6 @@ def frontier(
         ),
     ] = None,
     trials: TrialsOption = None,
-    leaders: Annotated[
-        bool,
-        typer.Option(
-            "--leaders", help="List instead the best trials of each study whose ranks are certain."
-        ),
-    ] = False,
     rules: Annotated[
         bool,
         typer.Option(
@@ -123,26 +115,16 @@ def frontier(
         ),
     ] = False,
     as_json: JsonOption = False,
-    as_csv: CsvOption = False,
 ) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
-    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals, to_csv
+    from orchestrator.cli.answers import print_frontier, print_rules
+    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals
 
-    refuse_both({"csv": as_csv}, {"json": as_json, "leaders": leaders, "rules": rules})
-    refuse_both({"leaders": leaders}, {"rules": rules})
     budget = None if within is None else Within.parse(within)
     run = RunFiles.open(path)
     rows = frontier_of(run, parse_goals(goal or []), first=trials, within=budget)
-    if as_csv:
-        print(to_csv(rows), end="")
-        return
-    from orchestrator.cli.answers import leaders_table, print_frontier, print_rules, print_table
-
     if rules:
         print_rules(run, rows, as_json)
-        return
-    if leaders and not as_json:
-        print_table(leaders_table(rows))
     else:
         print_frontier(run, rows, as_json)
 
@@ -163,20 +145,16 @@ def best(
     ] = None,
     trials: TrialsOption = None,
     as_json: JsonOption = False,
-    as_csv: CsvOption = False,
 ) -> None:
     """Show the best value of a metric in each study, and its trial."""
-    from orchestrator.results import RunFiles, Within, best_of, best_to_csv
+    from orchestrator.results import RunFiles, Within, best_of
 
-    refuse_both({"csv": as_csv}, {"json": as_json})
     budgets = [Within.parse(text) for text in within or []]
     rows = best_of(
         RunFiles.open(path), metric, maximise=maximise, first=trials, within=budgets or [None]
     )
     if as_json:
         print_json([row.to_json() for row in rows])
-    elif as_csv:
-        print(best_to_csv(rows), end="")
     else:
         from orchestrator.cli.answers import print_best
 
