@@ -96,10 +96,6 @@ def resume(
     address: AddressOption = None,
     cluster: ClusterOption = None,
     data_dir: DataOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="As for `sweep`. A run is resumed without asking anyway."),
-    ] = False,
     track: TrackOption = None,
     ray: RayOption = None,
     as_json: JsonOption = False,
@@ -113,7 +109,7 @@ def resume(
     run = RunFiles.open(path)
     from orchestrator.sweeping import session
 
-    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=yes, ray=ray)
+    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=True, ray=ray)
     return tell(session.resume(run, how), as_json=as_json)
 
 
