@@ -41,7 +41,8 @@ SWEEP: dict[str, Any] = {
     "batch_sizes": [32, 64, 128, 256],
     "search": {"trials": 8},
     "stop": {"keep": 2},
-    "repeats": {"count": 2, "of": 2, "evaluate": {"noise_scale": True}},
+    "repeats": {"count": 2, "of": 2},
+    "evaluate": {"noise_scale": "repeats"},
 }
 WHOLE = {"at_goal": False, "dominated": False}
 SWEEPS = {

@@ -117,13 +117,6 @@ def test_placeholders(folder: Path, command: Any, more: dict[str, Any], found: l
     assert command_of(study, 2)[2:] == found
 
 
-def test_a_sweep_of_weights_and_biases_is_understood(folder: Path) -> None:
-    command = ["${env}", "${interpreter}", "${program}", "${args}", "{batch_size}"]
-    study = studies_of({"program": "quadratic.py", "command": command})[0]
-    given = ["/usr/bin/env", sys.executable, "quadratic.py", "--learning_rate=0.1", "1"]
-    assert command_of(study) == given
-
-
 def test_a_value_stays_within_its_argument(folder: Path) -> None:
     (study, *_) = studies_of(
         recipes=[{"name": "sgd", "space": {"learning_rate": 0.1, "name": "x; {seed} '"}}],

@@ -26,7 +26,6 @@ from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
     confirmed,
-    megatron,
     schedule_of,
     steps_saved,
 )

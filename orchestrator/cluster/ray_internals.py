@@ -123,8 +123,8 @@ def replace_parts(
     idle_actors: IdleActors,
     failure: Callable[[Exception], Exception],
 ) -> None:
-    """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor. An
-    actor that is no longer needed may take a few seconds to end, not ten minutes."""
+    """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor.
+    An actor that is no longer needed may take a few seconds to end, not ten minutes."""
     manager = controller._actor_manager
     task_failed = manager._actor_task_failed
 

@@ -14,7 +14,6 @@ from orchestrator.records import (
     BadInput,
     BatchSchedule,
     Choice,
-    Divergence,
     EvaluationGrid,
     Extras,
     Goal,
@@ -184,7 +183,6 @@ def study_from(entry: Mapping[str, Any]) -> Study:
         "goals": goals,
         "grid": grid,
         "extras": Extras(**entry["extras"]),
-        "divergence": Divergence(**entry["divergence"]),
         "states_at": tuple(entry.get("states_at", ())),
         "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
@@ -209,8 +207,11 @@ def _space_entry(value: Any) -> Any:
     return Range(**{**parts, "limits": tuple(value["limits"])})
 
 
-GONE = frozenset({"recipes.rules"})
-"""Settings of earlier versions, which no longer exist: their keys, from the outermost in."""
+GONE = frozenset(
+    {"branch.points.spacing", "divergence", "programs.*.command", "recipes.rules", "stop.diverged"}
+)
+"""Settings of earlier versions, which no longer exist: their keys, from the outermost in; the
+second key of `programs` is any name."""
 
 
 def without_gone(part: Any, inside: str = "") -> Any:
@@ -220,6 +221,8 @@ def without_gone(part: Any, inside: str = "") -> Any:
     if not isinstance(part, Mapping):
         return part
     paths = {key: f"{inside}.{key}".lstrip(".") for key in part}
+    if inside == "programs":
+        paths = dict.fromkeys(part, "programs.*")
     return {
         key: without_gone(value, paths[key])
         for key, value in part.items()
