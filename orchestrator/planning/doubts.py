@@ -90,16 +90,16 @@ def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[s
 
 
 def dear_evaluations(
-    *, examples: int, evaluations: int, training: float, evaluating: float, trainings: int = 1
+    *, examples: int, evaluations: int, training: float, evaluating: float
 ) -> str | None:
-    """A sentence that says which share of the time evaluations took in so many trainings, and how
-    to lower it, as far as steps to goal can then still be told. None if the share is at most
-    DEAR_SHARE. `training` and `evaluating` are seconds."""
+    """A sentence that says which share of the time evaluations take in a training, and how to lower
+    it, as far as steps to goal can then still be told. None if the share is at most DEAR_SHARE.
+    `training` and `evaluating` are seconds."""
     share = evaluating / (training + evaluating or 1)
     if share <= DEAR_SHARE:
         return None
     fewer = share / (1 - share) / FAIR_SHARE * (1 - FAIR_SHARE) if share < 1 else 100
-    fair, most = fewer * examples / evaluations, COARSEST * examples / max(trainings, 1)
+    fair, most = fewer * examples / evaluations, COARSEST * examples
     said = f"Evaluations take {share:.0%} of the time."
     if most <= examples / evaluations:
         return f"{said} With fewer, the steps to the goal would be known too coarsely."

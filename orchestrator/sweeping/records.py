@@ -110,7 +110,6 @@ class Records:
             self._executor.post(key, bounds)
         search = self._queue.searches[key]
         self._progress.follow(key, search)
-        self._progress.keep(finished)
         self.usage.add(finished)
         for listener in self._listeners:
             try:
