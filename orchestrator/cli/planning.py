@@ -21,13 +21,11 @@ from orchestrator.cli.options import (
     print_json,
     refuse_both,
 )
-from orchestrator.cli.terminal import answer, say, showing, table_of
+from orchestrator.cli.terminal import answer, print_table, say, showing
 from orchestrator.records import BadInput, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.table import Table
 
     from orchestrator.planning.machines import Cluster
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
@@ -82,7 +80,6 @@ def plan(
 ) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate) and are given from the best to the worst case."""
-    from orchestrator.cli.answers import print_table
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
     from orchestrator.planning.machines import ranks_that_fit
@@ -131,7 +128,7 @@ def plan(
     if as_json:
         print_json(asdict(found))
         return
-    print_table(outlook_table(found))
+    _print_outlook(found)
     answer(f"\n{outlook_in_words(found)}")
 
 
@@ -225,7 +222,6 @@ def _keeper(path: str, studies: Sequence[Study]) -> RunFiles:
 
 def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -> None:
     from orchestrator.analysis import in_time
-    from orchestrator.cli.answers import print_table
 
     if as_json:
         print_json([asdict(key) | {"devices": n, "seconds": s} for (key, n), s in times.items()])
@@ -237,7 +233,7 @@ def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -
         cells[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
     names = dict.fromkeys(name for cells in rows.values() for name in cells)
     numbers = [*names][2:]
-    print_table(table_of([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers))
+    print_table([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers)
 
 
 def _measured(
@@ -306,9 +302,9 @@ def _timed(study: Study, resources: Resources) -> Speed | None:
     return speed
 
 
-def outlook_table(outlook: Outlook) -> Table:
-    """The outlook of each study of a sweep, as one row of a table."""
-    return table_of(
+def _print_outlook(outlook: Outlook) -> None:
+    """Prints the outlook of each study of a sweep, as one row of a table."""
+    print_table(
         [_outlook_cells(study) for study in outlook.studies],
         numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
                  "Device-time"),

@@ -18,13 +18,11 @@ from orchestrator.cli.options import (
     TrialsOption,
     print_json,
 )
-from orchestrator.cli.terminal import answer, say, table_of
+from orchestrator.cli.terminal import answer, print_table, say
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.cli.advising import Suggestion
     from orchestrator.records import Study
@@ -57,9 +55,7 @@ def status(
         total = {name: sum(study[name] for study in studies) for name in counts}
         print_json({"run": str(run.place), "running": running, **total, "studies": studies})
     else:
-        from orchestrator.cli.answers import print_table, status_table
-
-        print_table(status_table(studies))
+        _print_status(studies)
         say(who)
 
 
@@ -92,6 +88,22 @@ def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
         "repeats": len(run.repeats.trials(study.key, {"status"})),
         "best_steps": steps_to_all(run, study, trials),
     }
+
+
+def _print_status(studies: Sequence[Mapping[str, Any]]) -> None:
+    cells = [
+        {
+            "Workload": study["workload"],
+            "Recipe": study["recipe"],
+            "Batch size": f"{study['batch_size']:,}",
+            "Trials": f"{study['finished']} / {study['planned']}",
+            "Repeats": f"{study['repeats']:,}" if study["repeats"] else "",
+            "Best steps": "" if study["best_steps"] is None else f"{study['best_steps']:,}",
+            "By status": ", ".join(f"{count} {name}" for name, count in study["trials"].items()),
+        }
+        for study in studies
+    ]
+    print_table(cells, numbers=("Batch size", "Trials", "Repeats", "Best steps"))
 
 
 def frontier(
@@ -166,7 +178,6 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     a batch size, that narrow its answers most for their price, with the commands that train
     them."""
     from orchestrator.cli.advising import advised_for
-    from orchestrator.cli.answers import print_table
     from orchestrator.results import RunFiles, parse_goals
 
     suggestions, remarks = advised_for(RunFiles.open(path), parse_goals(goal or []))
@@ -174,7 +185,7 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
         print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return
     if suggestions:
-        print_table(advice_table(suggestions))
+        _print_advice(suggestions)
     else:
         answer("No step narrows an interval enough to be worth its price.")
     lines = [f"{n}: {one.command}" for n, one in enumerate(suggestions, 1) if one.command]
@@ -186,8 +197,8 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
         answer(f"\n{remark}")
 
 
-def advice_table(suggestions: Sequence[Suggestion]) -> Table:
-    """The steps as a table; the step that narrows most for its price comes first."""
+def _print_advice(suggestions: Sequence[Suggestion]) -> None:
+    """Prints the steps; the one that narrows most for its price comes first."""
     from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
     effects = [effect for one in suggestions for effect in one.step.effects]
@@ -205,7 +216,7 @@ def advice_table(suggestions: Sequence[Suggestion]) -> Table:
             "Price": _price(one),
         }
         rows.append(of_step)
-    return table_of(rows)
+    print_table(rows)
 
 
 def _price(one: Suggestion) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
-from orchestrator.cli.terminal import complain, say, table_of
+from orchestrator.cli.terminal import complain, print_table, say
 from orchestrator.files.own_code import UserFolder
 from orchestrator.records import MissingData
 
@@ -152,7 +152,6 @@ def look(file: Path, run: str) -> None:
 
 def jobs(file: Path, *, as_json: bool) -> None:
     """Prints the jobs that were submitted to the cluster, the newest last."""
-    from orchestrator.cli.answers import print_table
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
@@ -168,7 +167,7 @@ def jobs(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(table_of([{name.title(): text for name, text in job.items()} for job in found]))
+        print_table([{name.title(): text for name, text in job.items()} for job in found])
 
 
 def stop(file: Path, run: str) -> None:
