@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -24,11 +23,9 @@ from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, ranks_at_once
-from orchestrator.planning.sweep import Sweep
-from orchestrator.records import Study, StudyKey
-from orchestrator.results import RunFiles
+from orchestrator.records import StudyKey
 from orchestrator.search import Bounds
-from orchestrator.sweeping.executor import Executor, News, Pack
+from orchestrator.sweeping.executor import Executor, Job, News, Pack
 
 IDLE_SECONDS = 20.0
 """Seconds that a gang without a trial waits for the next one, on a machine that may cost money. It
@@ -36,19 +33,12 @@ is about the time that it takes to start a gang."""
 
 
 @contextmanager
-def on_ray(
-    cluster: Cluster, run: RunFiles, sweep: Sweep, studies: Sequence[Study], data_dir: Path | None
-) -> Iterator[TuneExecutor]:
+def on_ray(cluster: Cluster, job: Job) -> Iterator[TuneExecutor]:
     """An executor for the sweep on the cluster that this process has joined or started."""
-    settings = GangSettings(
-        studies=studies,
-        resources=fit_resources(sweep.resources, cluster),
-        data_dir=data_dir and data_dir.resolve(),
-        folder=UserFolder.here(sweep.code_names),
-        checkpoints=run.checkpoints.absolute(),
-        checkpoint_seconds=sweep.checkpoint.every_seconds,
-        logs=run.logs.absolute(),
-        hang_seconds=sweep.faults.hang_seconds,
+    settings = GangSettings.of(
+        job,
+        fit_resources(job.sweep.resources, cluster),
+        folder=UserFolder.here(job.sweep.code_names),
         board=open_board(),
     )
     with (

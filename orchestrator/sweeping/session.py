@@ -18,7 +18,7 @@ from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.planning.widths import decide
-from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, counted, mistake
+from orchestrator.records import BadInput, StudyKey, SweepFailed, counted, mistake
 from orchestrator.results import (
     FrontierRow,
     RunFiles,
@@ -37,18 +37,14 @@ from orchestrator.sweeping.branch_answer import (
     write_page,
 )
 from orchestrator.sweeping.dispatch import Dispatcher
-from orchestrator.sweeping.executor import Executor
+from orchestrator.sweeping.executor import Executor, Job
 from orchestrator.sweeping.interrupts import heeded
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.tracking import Trackers, check_trackers
 from orchestrator.training import Checkpoint, States
 
-OpensExecutor = Callable[
-    [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
-    AbstractContextManager[Executor],
-]
-"""Opens the executor that trains these studies of a run, with the folder of data. The function
-tells whether the user has asked for the end."""
+OpensExecutor = Callable[[Job], AbstractContextManager[Executor]]
+"""Opens the executor for a job."""
 
 ENDING = (
     "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
@@ -236,12 +232,16 @@ def _train_missing(
         f"{f', and up to {again} repeats of the best trials' if again else ''}; the run is "
         f"{run.place}"
     )
-    studies = [search.study for search in queue.searches.values()]
+    job = Job(
+        run=run,
+        sweep=planned.sweep,
+        studies=[search.study for search in queue.searches.values()],
+        data_dir=how.data_dir,
+        asked_to_end=interrupted.is_set,
+    )
     try:
         with (
-            how.open_executor(
-                run, planned.sweep, studies, how.data_dir, interrupted.is_set
-            ) as executor,
+            how.open_executor(job) as executor,
             heeded(interrupted, lambda: progress.notes.append(ENDING)),
             closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),
