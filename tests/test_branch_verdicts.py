@@ -15,6 +15,7 @@ from quadratic import expected_risks
 from orchestrator.analysis import (
     Estimate,
     Verdict,
+    megatron,
     schedule_of,
     steps_saved,
     verdict_in_words,
@@ -241,9 +242,7 @@ def test_the_schedule_doubles_and_never_shrinks() -> None:
     steps = schedule_of(along[::-1], end="value")
     assert [(step.examples, step.batch_size) for step in steps] == [(0, 8), (200, 32), (400, 128)]
     careful = schedule_of(along, end="low")
-    assert [(step.examples, step.batch_size) for step in careful] == [
-        (0, 8), (200, 16), (400, 64), (500, 128),
-    ]  # fmt: skip
+    assert megatron(careful) == "0:8 200:16 400:64 500:128"
     assert steps_saved(steps, batch_size=8, total_examples=800) == pytest.approx(
         1 - (200 / 8 + 200 / 32 + 400 / 128) / 100
     )
@@ -254,6 +253,7 @@ def test_the_schedule_doubles_and_never_shrinks() -> None:
         ScheduleStep(examples=0, batch_size=32, rate=2.0),
         ScheduleStep(examples=9, batch_size=32, rate=1),
     ]
+    assert megatron(again) == "0:32"
 
 
 BATCH_SIZE = 4

@@ -26,6 +26,7 @@ from orchestrator.analysis.schedules import (
     BranchJudge,
     Confirmed,
     confirmed,
+    megatron,
     schedule_of,
     steps_saved,
 )

@@ -131,6 +131,14 @@ def _rate(verdict: Verdict, factor: int) -> float:
     return [cost.rate for cost in verdict.costs if cost.factor <= factor][-1]
 
 
+def megatron(schedule: Sequence[ScheduleStep]) -> str:
+    """For Megatron-style trainers: START:BATCH_SIZE in samples, such as "0:8 4096:16"."""
+    grown = [schedule[0]] + [
+        step for before, step in pairwise(schedule) if step.batch_size > before.batch_size
+    ]
+    return " ".join(f"{step.examples}:{step.batch_size}" for step in grown)
+
+
 def steps_saved(schedule: Sequence[ScheduleStep], *, batch_size: int, total_examples: int) -> float:
     """The share of the constant batch size's steps that the schedule saves for these examples."""
     starts = [min(step.examples, total_examples) for step in schedule]

@@ -82,7 +82,7 @@ def plan(
     (--calibrate) and are given from the best to the worst case."""
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import ranks_that_fit
+    from orchestrator.planning.machines import fit_resources, ranks_at_once
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file
@@ -97,10 +97,10 @@ def plan(
         price = sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
-        ranks_at_once = ranks_that_fit(sweep.resources, machines)
-        slots = slots or [ranks_at_once]
+        room = ranks_at_once(fit_resources(sweep.resources, machines), machines)
+        slots = slots or [room]
         if price is None and machines.price_per_hour is not None:
-            price = machines.price_per_hour / ranks_at_once
+            price = machines.price_per_hour / room
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if devices:
@@ -116,8 +116,8 @@ def plan(
         say(remark)
     speeds = None
     if calibrate:
-        ((speeds, ranks_at_once),) = _measured([(studies, sweep)], address, data_dir)
-        slots = slots or [ranks_at_once]
+        ((speeds, room),) = _measured([(studies, sweep)], address, data_dir)
+        slots = slots or [room]
     else:
         gpus = gpus_here() if machines is None else machines.gpus
         _together(studies, sweep.resources.on(gpus), data_dir)

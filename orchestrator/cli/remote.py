@@ -62,12 +62,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree, machines_of
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import ranks_that_fit
+    from orchestrator.planning.machines import fit_resources
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
     if (cluster := machines_of(file)) is not None:
-        ranks_that_fit(described.resources, cluster)
+        fit_resources(described.resources, cluster)
     found = None
     with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)

@@ -270,6 +270,11 @@ class Study:
         """Returns the number of examples that are trained in the first `step` steps."""
         return self.batches.examples(step)
 
+    @property
+    def budget_examples(self) -> int:
+        """Largest number of examples that a trial trains."""
+        return self.examples(self.budget_steps)
+
     def following(self, step: int) -> int:
         """Returns the step of the measurement that follows the measurement at `step`."""
         if self.batch_schedule is None:

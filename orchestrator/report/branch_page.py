@@ -189,6 +189,7 @@ def _schedules(schedules: Mapping[str, Mapping[str, Any]]) -> str:
         for what, written in (
             ("A recipe for a sweep file", write_yaml({"recipes": [schedule["recipe"]]})),
             ("The stages, by examples", write_yaml(schedule["stages"])),
+            ("START:BATCH_SIZE in samples, for trainers after Megatron", schedule["samples"]),
         ):
             text += f'<h4>{what}</h4><pre tabindex="0">{escape(written)}</pre>'
     return section("schedules", "The schedules, to copy", text)

@@ -28,7 +28,7 @@ def best_within_budgets(
             continue
         budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
-            epochs = min(study.examples(study.budget_steps) // size for study in mine)
+            epochs = min(study.budget_examples // size for study in mine)
             budgets.append(("epochs", epochs))
         within = [
             Within(amount=amount // part, unit=unit)

@@ -13,6 +13,7 @@ from orchestrator.analysis import (
     Confirmed,
     Verdict,
     confirmed,
+    megatron,
     schedule_of,
     steps_saved,
 )
@@ -57,7 +58,8 @@ class Answer:
     @cached_property
     def schedules(self) -> dict[str, dict[str, Any]]:
         """Two schedules: `conservative` follows the lower ends of the verdicts' intervals,
-        `central` their values. Each is a list of stages, and a recipe of this project."""
+        `central` their values. Each is given as a list of stages, in the form of Megatron-style
+        trainers, and as a recipe of this project."""
         trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
         found = {}
         for name, end in ENDS.items() if self.verdicts else ():
@@ -72,6 +74,7 @@ class Answer:
                     steps, batch_size=self.trunk.batch_size, total_examples=self.total_examples
                 ),
                 "stages": stages,
+                "samples": megatron(steps),
                 "recipe": {**trunk, "name": name, "batch_schedule": grown},
             }
         return found
