@@ -12,7 +12,7 @@ from test_growth import command
 from orchestrator.planning.studies import plan_again
 from orchestrator.planning.sweep_file import validated
 from orchestrator.results import RunFiles, frontier_of, to_csv
-from orchestrator.results.purpose import FORMAT
+from orchestrator.results.purpose import FORMAT, without_gone
 
 
 @pytest.fixture
@@ -44,6 +44,22 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found
     file.write_text(json.dumps(document))
     with refused("other-format", run.place, "0.1.0", FORMAT, "orchestrate export"):
         RunFiles.open(run.place).studies()
+
+
+def test_settings_that_no_longer_exist_are_left_out_but_no_name_of_a_users_own() -> None:
+    space = {"diverged": 1, "rules": 2}
+    before = {
+        "stop": {"keep": 1, "diverged": {"above": 3}},
+        "recipes": [{"rules": {}, "space": space}],
+        "programs": {"a.b": {"command": None, "program": "x"}},
+        "search": {"points": [{"spacing": 1}]},
+    }
+    assert without_gone(before) == {
+        "stop": {"keep": 1},
+        "recipes": [{"space": space}],
+        "programs": {"a.b": {"program": "x"}},
+        "search": {"points": [{"spacing": 1}]},
+    }
 
 
 OLD = Path(__file__).with_name("run_of_283a9e0")

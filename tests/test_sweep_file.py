@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
-from conftest import TINY, called, make_trial, refused
+from conftest import TINY, called, refused
 from test_growth import made
 
 from orchestrator.planning import studies
@@ -328,10 +328,6 @@ def test_every_setting_has_a_role() -> None:
     for kind in (Study, SearchPlan, Sweep, Recipe, branches):
         without = {name for name, (_, role) in settings_of(kind).items() if role is None}
         assert without == {Study: {"search"}, Sweep: {"branch"}}.get(kind, set())
-
-
-def test_a_checkpoint_of_an_earlier_version_is_one_of_the_same_trial() -> None:
-    assert make_trial().identity == "ea589d3a4220edbb470a02e96343f33f"
 
 
 def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[..., Any]) -> None:
