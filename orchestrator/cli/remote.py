@@ -87,7 +87,7 @@ def _train(
     from orchestrator.cluster.remote import follow, is_running
     from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
-    from orchestrator.sweeping.branch_answer import answer_in, write_branches, write_page
+    from orchestrator.sweeping.branch_answer import answer_in
 
     head_run = _there(run)
 
@@ -125,8 +125,6 @@ def _train(
     here = RunFiles.open(run)
     if holds_branches(here):
         answer = answer_in(here)
-        write_branches(here, answer)
-        write_page(here, answer, here.page)
         print_branches(here, answer, as_json)
         return code
     if code != INTERRUPTED:
