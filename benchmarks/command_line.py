@@ -122,6 +122,7 @@ def training(*, smoke: bool) -> Iterator[Training]:
 
 def _in_this_process(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> bool:
     from orchestrator.search import Director
+    from orchestrator.sweeping.executor import Job
     from orchestrator.sweeping.local import in_this_process
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import dispatcher_of
@@ -129,7 +130,7 @@ def _in_this_process(run: RunFiles, sweep: Sweep, studies: Sequence[Study]) -> b
     run.create(sweep.resolved(), studies, {})
     director = Director(studies, sweep.seed)
     director.begin()
-    with in_this_process(run, sweep, studies, None) as executor:
+    with in_this_process(Job(run=run, sweep=sweep, studies=studies)) as executor:
         return dispatcher_of(run, director, sweep, executor, Progress(studies)).train()
 
 

@@ -166,9 +166,9 @@ def with_repeats(folder: Path, sizes: Sizes, *, smoke: bool) -> dict[str, Any]:
             again = finished(study, index, chance, MEASUREMENTS_OF_QUICKSTART)
             run.write(replace(again, trial=replace(again.trial, repeat=repeat)))
     times = 1 if smoke else 3
-    alone = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
+    alone = [orchestrate("frontier", run.place, "--json", smoke=smoke) for _ in range(times)]
     run.in_parallel(lambda study: run.put_together(study.key, finished=True), studies)
-    merged = [orchestrate("frontier", run.place, "--csv", smoke=smoke) for _ in range(times)]
+    merged = [orchestrate("frontier", run.place, "--json", smoke=smoke) for _ in range(times)]
     assert {each.printed for each in alone} == {each.printed for each in merged}
     seconds = [statistics.median(each.cpu_seconds for each in some) for some in (alone, merged)]
     return {
@@ -204,7 +204,7 @@ def main() -> int:
     rows = [
         *asked,
         [
-            "`frontier --csv` with merged repeats",
+            "`frontier --json` with merged repeats",
             "",
             f"{found['repeats_cpu_seconds']:.2f} s",
             "",

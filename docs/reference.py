@@ -230,7 +230,7 @@ SCHEMAS = {
 
 
 def schema_text(kind: str) -> str:
-    """What `orchestrate schema` prints."""
+    """The content of the file with the schema."""
     return json.dumps(_schema(kind), indent=1, ensure_ascii=False) + "\n"
 
 

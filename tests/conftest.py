@@ -36,6 +36,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import RunFiles
 from orchestrator.search import AnySearch, Director, Proposal, Queue
+from orchestrator.sweeping.executor import Job
 from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
@@ -178,7 +179,8 @@ def train_all(
     def tell(finished: FinishedTrial, search: AnySearch) -> None:
         told.add(finished.trial.key)
 
-    with in_this_process(run, planned.sweep, planned.studies, None, asked_to_end) as executor:
+    job = Job(run=run, sweep=planned.sweep, studies=planned.studies, asked_to_end=asked_to_end)
+    with in_this_process(job) as executor:
         done = dispatcher_of(
             run, queue, planned.sweep, executor, progress,
             listeners=[tell], asked_to_end=asked_to_end,

@@ -2,7 +2,7 @@
 that crash, hang, are lost and repeat themselves, by a clock that it sets itself."""
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from orchestrator.planning.sweep import Faults, Resources
 from orchestrator.records import FinishedTrial, Measurement, Outcome, StudyKey, Trial, TrialKey
 from orchestrator.search import Bounds, Director, PackRace, Proposal
 from orchestrator.sweeping.dispatch import Dispatcher
-from orchestrator.sweeping.executor import Executor, Failure, News, Pack
+from orchestrator.sweeping.executor import Executor, Failure, Listener, News, Pack
 from orchestrator.sweeping.progress import Progress
 
 STEP_SECONDS = 1.0
@@ -105,7 +105,6 @@ class Pretended(Executor):
     waits: int = 0
     resources: Resources = field(default_factory=Resources)
     data_dir = None
-    listeners: tuple[Any, ...] = ()
     packs: list[Pack] = field(default_factory=list)
     ended_from_outside: list[int] = field(default_factory=list)
 
@@ -255,6 +254,7 @@ def session(
     executor: Pretended,
     *,
     faults: Faults | None = None,
+    listeners: Sequence[Listener] = (),
     asked_to_end: Callable[[], bool] = lambda: False,
 ) -> tuple[Director, Progress, bool]:
     """Trains what the disk does not hold, as a command would. Returns the director, the progress,
@@ -270,6 +270,6 @@ def session(
     progress, widths = Progress(studies), {study.key: executor.width for study in studies}
     done = Dispatcher(
         executor.disk, director, executor, widths, faults or Faults(hang_seconds=20),
-        progress=progress, asked_to_end=asked_to_end, clock=executor.clock,
+        progress=progress, listeners=listeners, asked_to_end=asked_to_end, clock=executor.clock,
     ).train()  # fmt: skip
     return director, progress, done

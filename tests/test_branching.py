@@ -138,7 +138,6 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"points": [5000]}, ("beyond-the-end", "points", "5,000", "1,000")),
         ({"points": [990]}, ("beyond-the-end", "points", "step 1,000", 512)),
         ({"points": [0]}, ("wrong-value", "points", 1, 0)),
-        ({"points": {"count": 3, "spacing": "loss"}}, ("bad-input", "points", "trunk")),
         ({"factors": [1, 0.5]}, ("wrong-value", "factors", 0.5)),
         ({"factors": [2, 4]}, ("wrong-value", "`factors`", 1)),
         ({"factors": [1, 1]}, ("wrong-value", "`factors`", "[1, 1]")),
@@ -292,7 +291,7 @@ def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
     }  # fmt: skip
     run = orchestrator.sweep(sweep, out=tmp_path / "run", ray=False)
     trunk = {"run": str(tmp_path / "run"), "batch_size": 8}
-    found = planned(tmp_path, trunk=trunk, points={"count": 2, "spacing": "loss"})
+    found = planned(tmp_path, trunk=trunk, points={"count": 2})
     (row,) = run.frontier()
     first = trunk_of(found.sweep, found.studies)
     assert (first.seed, first.params) == (row.seed, row.params)

@@ -148,8 +148,6 @@ def test_slots_need_step_times() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "frontier RUN --csv --rules",
-        "frontier RUN --leaders --rules",
         "report RUN --json --methods",
         "report RUN --table csv -o page.html",
         "plan --devices 2 --price 3",

@@ -12,7 +12,8 @@ from test_growth import command
 
 from orchestrator.planning.machines import (  # before ray, which reads RAY_AUTH_MODE
     described_in,
-    ranks_that_fit,
+    fit_resources,
+    ranks_at_once,
 )
 
 # isort: split
@@ -112,7 +113,7 @@ head_node_type: head
 
 
 @pytest.mark.parametrize(
-    ("resources", "ranks_at_once"),
+    ("resources", "ranks"),
     [
         ({}, 6),
         ({"cpus_per_rank": 2}, 6),
@@ -124,11 +125,12 @@ head_node_type: head
     ],
 )
 def test_ranks_are_counted_machine_by_machine(
-    tmp_path: Path, resources: dict[str, Any], ranks_at_once: int
+    tmp_path: Path, resources: dict[str, Any], ranks: int
 ) -> None:
     (tmp_path / "cluster.yaml").write_text(CLUSTER)
     cluster = described_in(tmp_path / "cluster.yaml")
-    assert ranks_that_fit(Resources.model_validate(resources), cluster) == ranks_at_once
+    fitted = fit_resources(Resources.model_validate(resources), cluster)
+    assert ranks_at_once(fitted, cluster) == ranks
 
 
 @pytest.mark.parametrize(

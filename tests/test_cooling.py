@@ -317,8 +317,6 @@ def test_what_does_not_go_together_is_refused(
 def test_a_cooldown_has_one_length() -> None:
     with refused("not-together", "fraction"):
         Cooldown()
-    with refused("wrong-value", "steps"):
-        Cooldown(steps=0)
 
 
 def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_trials_of_an_unknown_sweep_are_not_taken_for_ones_own(path: Path, tmp_p
 def test_the_answer_is_printed_where_it_cannot_be_written(path: Path) -> None:
     """Nothing is left to train; what an earlier process left behind goes all the same."""
     (path / "checkpoints/0").mkdir(parents=True)
-    truth = CliRunner().invoke(app, ["frontier", str(path), "--csv"]).stdout
+    truth = to_csv(frontier_of(RunFiles(path)))
     for name in ("report.html", "frontier.csv"):
         (path / name).unlink(missing_ok=True)
         (path / name / "in the way").mkdir(parents=True)
@@ -270,6 +270,6 @@ def test_the_answer_is_printed_where_it_cannot_be_written(path: Path) -> None:
         assert result.exit_code == 1, result.exception
         assert len(json.loads(result.stdout)) == 2
         assert f"can't be written to {path}" in result.stderr
-        assert CliRunner().invoke(app, ["frontier", str(path), "--csv"]).stdout == truth
+        assert to_csv(frontier_of(RunFiles(path))) == truth
     assert not (path / "checkpoints").exists()
     assert not list(path.glob("trials/**/trials-*.parquet"))

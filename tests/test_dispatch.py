@@ -275,8 +275,8 @@ def test_listeners_that_raise_stop_nothing() -> None:
         raise ConnectionError("nobody there")
 
     executor = Pretended(EASY, Disk())
-    executor.listeners = (deaf,)
-    progress = run(executor)
+    _, progress, done = session(executor, listeners=[deaf])
+    assert done
     (note,) = progress.notes
     assert "nobody there" in note
     assert trained(executor) == [0, 1, 2, 3]

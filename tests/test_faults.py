@@ -125,7 +125,7 @@ def test_a_session_writes_the_frontier_first(
     monkeypatch.setattr(sys.modules["orchestrator.report"], "write_page_of", fails)
     monkeypatch.setattr(answers, "answers_in_words", fails)
     (trained / "frontier.csv").unlink(missing_ok=True)
-    said = commanded("resume", trained, "--no-ray", "--yes")
+    said = commanded("resume", trained, "--no-ray")
     assert len(SAID.findall(said)) == 2
     assert "9,984" in said, "the table of the frontier"
     assert len((trained / "frontier.csv").read_text().splitlines()) == 3

@@ -182,7 +182,8 @@ SWEEP = {
     ],
     "batch_sizes": [8, 32, 128, 512],
     "search": {"trials": 2},
-    "repeats": {"count": 3, "evaluate": {"noise_scale": True}},
+    "repeats": 3,
+    "evaluate": {"noise_scale": "repeats"},
     "budget": {"steps": 300},
 }
 
@@ -214,7 +215,7 @@ def test_a_forecast_is_corrected_by_what_was_measured(run: Path) -> None:
 
 def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
     write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2")
-    remedy = "repeats: {count: 5, evaluate: {noise_scale: true}}"
+    remedy = "evaluate: {noise_scale: repeats}"
     with refused("not-measured", tmp_path, remedy):
         command(*TRIAL, "learning_rate=0.3", "--calibrate", str(tmp_path))
 

@@ -46,12 +46,18 @@ def test_a_run_of_another_format_is_refused_with_what_to_do(run: RunFiles, found
 
 
 def test_settings_that_no_longer_exist_are_left_out_but_no_name_of_a_users_own() -> None:
-    rate, space = {"low": 1, "when": None}, {"distance": {"low": 1}, "when": 2}
+    space = {"diverged": 1, "rules": 2, "when": 3}
     before = {
-        "search": {"trials": 3, "extend": True, "points": [{"limits": 1}]},
-        "recipes": [{"space": {"only": {"distance": rate, "when": 2}}}],
+        "stop": {"keep": 1, "diverged": {"above": 3}},
+        "recipes": [{"rules": {}, "space": {"only": space}}],
+        "programs": {"a.b": {"command": None, "program": "x"}},
+        "search": {"points": [{"extend": 1}], "extend": False},
+        "space": {"limits": {"low": 1, "limits": [None, None], "when": None}, "extend": 1},
     }
     assert without_gone(before) == {
-        "search": {"trials": 3, "points": [{"limits": 1}]},
+        "stop": {"keep": 1},
         "recipes": [{"space": {"only": space}}],
+        "programs": {"a.b": {"program": "x"}},
+        "search": {"points": [{"extend": 1}]},
+        "space": {"limits": {"low": 1}, "extend": 1},
     }

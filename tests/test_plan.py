@@ -33,7 +33,6 @@ from orchestrator.records import (
     Outcome,
     Study,
 )
-from orchestrator.sweeping.progress import Progress
 
 SMALL = replace(
     make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,
@@ -103,20 +102,13 @@ def test_evaluations_that_take_much_of_the_time_are_called_so() -> None:
     assert said.startswith("Evaluations take 50% of the time.")
     assert "`evaluate: {min_examples: 570}`" in said
     # A twentieth of each training at most: the goal may be reached half way.
-    assert "{min_examples: 150}" in dear_evaluations(**taken, evaluating=10.0, trainings=10)
-    assert "min_examples" not in dear_evaluations(**taken, evaluating=10.0, trainings=20)
+    short = {"examples": 3_000, "training": 10.0, "evaluating": 10.0}
+    assert "{min_examples: 150}" in dear_evaluations(**short, evaluations=30)
+    assert "min_examples" not in dear_evaluations(**short, evaluations=15)
     assert dear_evaluations(**{**taken, "training": 0.0}, evaluating=1.0)
     small, large = outlook([SMALL, LARGE], ranks, speeds={SMALL.key: SPEED}).studies
     assert small.dear.startswith("Evaluations take 38% of the time.")
     assert large.dear is None
-
-
-def test_they_are_called_so_once_while_a_sweep_runs() -> None:
-    progress = Progress([SMALL])
-    for index, evaluating in enumerate((9.0, 9.0, 9.0)):
-        progress.keep(timed(SMALL, index, [0.0, 5.0, 10.0], 20, evaluation_seconds=evaluating))
-    (note,) = progress.notes
-    assert note.startswith(f"{SMALL.workload}: Evaluations take 47% of the time.")
 
 
 ONLY_A_RATE = {"learning_rate": {"low": 0.1, "high": 1}}

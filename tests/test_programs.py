@@ -117,13 +117,6 @@ def test_placeholders(folder: Path, command: Any, more: dict[str, Any], found: l
     assert command_of(study, 2)[2:] == found
 
 
-def test_a_sweep_of_weights_and_biases_is_understood(folder: Path) -> None:
-    command = ["${env}", "${interpreter}", "${program}", "${args}", "{batch_size}"]
-    study = studies_of({"program": "quadratic.py", "command": command})[0]
-    given = ["/usr/bin/env", sys.executable, "quadratic.py", "--learning_rate=0.1", "1"]
-    assert command_of(study) == given
-
-
 def test_a_value_stays_within_its_argument(folder: Path) -> None:
     (study, *_) = studies_of(
         recipes=[{"name": "sgd", "space": {"learning_rate": 0.1, "name": "x; {seed} '"}}],
@@ -289,10 +282,9 @@ def test_the_frontier_is_that_of_the_recursion(folder: Path) -> None:
         )
         assert row.steps == pytest.approx(best, abs=5)
     assert not (folder / "run" / "checkpoints").exists()
-    listed = orchestrate("logs", "run", cwd=folder).stdout.split()
-    assert len(listed) == 12
-    shown = orchestrate("logs", "run", "8/2", cwd=folder).stdout
-    assert "step 5: loss" in shown
+    logs = [*(folder / "run" / "logs").rglob("*.txt")]
+    assert len(logs) == 12
+    assert all("step 5: loss" in log.read_text() for log in logs)
 
 
 FUNCTION = """

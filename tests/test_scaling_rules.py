@@ -22,13 +22,11 @@ def at(size: float, **entry: Any) -> float:
     return rule.at(size)
 
 
-def spaces(
-    space: Mapping[str, Any], rules: Mapping[str, Any] | None = None, **changes: Any
-) -> dict[int, Mapping[str, Any]]:
+def spaces(space: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     """Batch size -> the metaparameters of AdamW there, for trainings of 8,192 examples."""
-    recipe = {"name": "r", "optimizer": "adamw", "space": {"only": space}, "rules": rules or {}}
+    recipe = {"name": "r", "optimizer": "adamw", "space": {"only": space}}
     document = {**TINY, "recipes": [recipe], "batch_sizes": [*SIZES], "budget": {"examples": 8192}}
-    return {s.batch_size: s.space for s in plan(validated({**document, **changes}, "f")).studies}
+    return {s.batch_size: s.space for s in plan(validated(document, "f")).studies}
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +58,14 @@ def test_the_sde_of_adam_stays_the_same() -> None:
     """A step of the equation is eta^2 long (Malladi et al. 2022). So B / eta^2, (1 - beta) / B and
     epsilon sqrt(B) stay the same."""
     tuned = {"learning_rate": 1e-3, "beta1": 0.99, "beta2": 0.999, "epsilon": 1e-8}
-    found = spaces({}, {"keep": "adam_sde", "at_batch_size": 64, **tuned})
+    rules: dict[str, dict[str, Any]] = {
+        "learning_rate": {"rule": "sqrt"},
+        "beta1": {"rule": "one_minus_linear"},
+        "beta2": {"rule": "one_minus_linear"},
+        "epsilon": {"rule": "power", "exponent": -0.5},
+    }
+    at_64 = {name: {**rules[name], "base": tuned[name], "at_batch_size": 64} for name in tuned}
+    found = spaces(at_64)
     assert found[64] == pytest.approx(tuned)
     for size, space in found.items():
         assert space["learning_rate"] ** 2 / size == pytest.approx(1e-6 / 64)
@@ -92,14 +97,6 @@ def test_the_timescale_of_weight_decay_stays_the_same(rate: Any, entry: Any, tau
     assert tau or found[64]["weight_decay"] == pytest.approx(0.5)
 
 
-def test_rules_that_keep_timescales_keep_all_of_them() -> None:
-    tuned = {"learning_rate": 0.01, "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1}
-    found = spaces({}, {"keep": "adam_timescales", "at_batch_size": 64, **tuned})
-    for size, space in found.items():
-        assert space["beta1"] ** (64 / size) == pytest.approx(0.9)
-        assert timescale(size, space, 8192) == pytest.approx(timescale(64, tuned, 8192))
-
-
 @pytest.mark.parametrize(
     ("code", "entry", "said"),
     [
@@ -125,19 +122,3 @@ def test_numbers_that_say_nothing_are_refused(code: str, entry: Any, said: objec
 def test_a_timescale_needs_the_learning_rate_of_each_batch_size(rate: Any) -> None:
     with refused("wrong-value", "learning_rate", "recipe"):
         spaces({"learning_rate": rate, "weight_decay": {"rule": "timescale", "tau": 1}})
-
-
-@pytest.mark.parametrize(
-    ("code", "rules", "space"),
-    [
-        ("unknown-name", {"keep": "everything"}, {}),
-        ("missing-value", {"keep": "sgd_sde", "at_batch_size": 64}, {}),
-        ("missing-value", {"keep": "sgd_sde", "at_batch_size": 64, "beta1": 0.9}, {}),
-        ("wrong-value", {"keep": "sgd_sde", "at_batch_size": 0, "learning_rate": 1}, {}),
-        ("given-twice", {"keep": "sgd_sde", "at_batch_size": 8, "learning_rate": 1},
-         {"learning_rate": 1}),
-    ],
-)  # fmt: skip
-def test_rules_that_belong_together_are_given_whole(code: str, rules: Any, space: Any) -> None:
-    with refused(code, "recipe"):
-        spaces(space, rules)

@@ -11,14 +11,16 @@ from conftest import TINY, command
 
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
+from orchestrator.results import RunFiles
 from orchestrator.sweeping import local
+from orchestrator.sweeping.executor import Job
 from orchestrator.sweeping.local import why_here
 from orchestrator.training.optimizers import OPTIMIZERS
 
 
 def reason(**changes: Any) -> str | None:
     planned = plan(Sweep.model_validate({**TINY, **changes}))
-    return why_here(planned.sweep, planned.studies, None)
+    return why_here(Job(run=RunFiles("never"), sweep=planned.sweep, studies=planned.studies))
 
 
 @pytest.mark.parametrize(

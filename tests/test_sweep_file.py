@@ -112,7 +112,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"recipez": ["sgd"]}, "'recipez'", "'recipes'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
         ({"repeats": {"count": 3, "off": 2}}, "'repeats.off'", "'repeats.of'"),
-        ({"stop": {"diverged": {"abov": 3}}}, "'stop.diverged.abov'", "'stop.diverged.above'"),
     ],
     "unknown-name": [
         ({"workloads": ["digits/mpl"]}, "'digits/mpl'", "'digits/mlp'"),

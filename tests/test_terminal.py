@@ -107,7 +107,7 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
     )  # fmt: skip
     shown = io.StringIO()
     out = terminal.PlainConsole(file=shown, width=width)
-    monkeypatch.setattr(answers, "_out", lambda: out)
+    monkeypatch.setattr(answers, "output", lambda: out)
     answers.print_frontier(run, [row], as_json=False)
     text = shown.getvalue()
     assert max(map(len, text.splitlines())) <= width

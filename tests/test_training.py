@@ -12,7 +12,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
 
-from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
+from orchestrator.records import EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.records.standing import Standing
 from orchestrator.training import check_metaparameters, ranks, rehearse
 from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
@@ -125,8 +125,8 @@ def test_it_goes_on_past_its_goals_if_told_to() -> None:
 
 
 def test_a_loss_far_above_its_first_value_is_divergence_too() -> None:
-    standing = Standing(make_trial(divergence=Divergence(above=100, evaluations=3)).study)
-    for step, loss in enumerate([2.0, 201.0, 201.0, 199.0, 201.0, 201.0, 201.0]):
+    standing = Standing(make_trial(budget_steps=99).study)
+    for step, loss in enumerate([2.0, *[2001.0] * 9, 1999.0, *[2001.0] * 10]):
         assert standing.status is None
         standing.add(Measurement(step=step, seconds=0, metrics={"val/loss": loss}))
     assert standing.status == "diverged"
@@ -159,8 +159,8 @@ def test_a_frozen_batch_norm_stays_frozen() -> None:
 
 
 def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
-    standing = Standing(make_trial(divergence=Divergence(above=2, evaluations=1)).study)
-    for step, losses in enumerate([(0.0, 1e-9), (1.0, 1.0)]):
+    standing = Standing(make_trial(budget_steps=99).study)
+    for step, losses in enumerate([(0.0, 1e-9), *[(1.0, 1.0)] * 10]):
         metrics = dict(zip(("val/loss", "batch/loss"), losses, strict=True))
         standing.add(Measurement(step=step, seconds=0, metrics=metrics))
         assert standing.status is None

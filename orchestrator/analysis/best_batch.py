@@ -151,7 +151,7 @@ def _whole(studies: Sequence[Study]) -> Within:
     steps = {study.budget_steps for study in studies}
     if len(steps) == 1:
         return Within(amount=steps.pop(), unit="steps")
-    examples = [study.examples(study.budget_steps) for study in studies]
+    examples = [study.budget_examples for study in studies]
     return Within(amount=min(examples), unit="examples")
 
 

@@ -164,7 +164,7 @@ def ruled_recipes(sweep: Mapping[str, Any]) -> set[str]:
     for recipe in sweep.get("recipes") or ():
         space = recipe.get("space") or {}
         entries = [*(space.get("only") or space).values(), *recipe.get("schedule", {}).values()]
-        if recipe.get("rules") or any(isinstance(one, dict) and "rule" in one for one in entries):
+        if any(isinstance(one, dict) and "rule" in one for one in entries):
             found.add(str(recipe["name"]))
     return found
 

@@ -54,7 +54,7 @@ def run_command(
             address=options["address"],
             data_dir=None if folder is None else Path(folder),
             track=several(options.get("track")),
-            yes=options["yes"],
+            yes=options.get("yes", True),
             ray=False,
         )
         before, console.quiet = console.quiet, quiet or console.quiet

@@ -259,7 +259,6 @@ class Run:
         address: str | None = None,
         cluster: str | Path | None = None,
         data_dir: str | Path | None = None,
-        yes: bool = False,
         track: str | Sequence[str] | None = None,
         ray: bool | None = None,
         quiet: bool = False,
@@ -271,7 +270,7 @@ class Run:
         here = partial(session.resume, self._files)
         run_command(
             "resume", self.path, here, own=described.code_names, address=address, cluster=cluster,
-            data_dir=data_dir, yes=yes, track=track, ray=ray, quiet=quiet,
+            data_dir=data_dir, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
         return Run(self.path)
 

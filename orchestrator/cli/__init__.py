@@ -88,7 +88,6 @@ for command in (
     reading.frontier,
     reading.best,
     scale.scale,
-    reading.logs,
     report.report,
     compare.compare,
     reading.advise,
@@ -97,7 +96,6 @@ for command in (
     runs.branch,
     registries.workloads,
     registries.spaces,
-    registries.schema,
     archives.export,
 ):
     app.command()(command)

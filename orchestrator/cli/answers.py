@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
-
-from rich.table import Table
+from typing import Literal
 
 from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.points import curves_of
 from orchestrator.analysis.tuned import rule_costs, tables_of_rules
 from orchestrator.analysis.words import (
-    batch_sizes_of,
     bend_cells,
     cooled_sentences,
     errors_in_words,
@@ -26,7 +22,7 @@ from orchestrator.analysis.words import (
     on_medians,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import PlainConsole, answer, say, table_of
+from orchestrator.cli.terminal import answer, output, print_table, say, table_of
 from orchestrator.records import StudyKey, Value, mistake, point_text, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
 
@@ -67,7 +63,7 @@ def _print_fitting(
 ) -> None:
     """Prints a table in which only metaparameters are wrapped, between words. Leaves out columns
     for which there is no room."""
-    out, gone = _out(), list[str]()
+    out, gone = output(), list[str]()
     unbounded = out.options.update(width=10_000)
     while True:
         cells = [{name: text for name, text in row.items() if name not in gone} for row in rows]
@@ -120,25 +116,6 @@ def answers_in_words(rows: Sequence[FrontierRow]) -> list[str]:
     ]
 
 
-def leaders_table(rows: Sequence[FrontierRow]) -> Table:
-    """The best trials of each study, as far as their ranks are certain."""
-    ranked = [
-        {
-            "Workload": row.workload,
-            "Goal": row.goal,
-            "Recipe": row.recipe,
-            "Batch size": batch_sizes_of(row),
-            "Rank": str(position),
-            "Steps": f"{trial.steps:,}",
-            "±": f"{trial.resolution:,}",
-            "Trial": f"{trial.trial:,}",
-        }
-        for row in rows
-        for position, trial in enumerate(row.leaders, start=1)
-    ]
-    return table_of(ranked, numbers=("Batch size", "Rank", "Steps", "±", "Trial"))
-
-
 def print_best(rows: Sequence[BestRow]) -> None:
     """Prints the best value of each study, and what is to be said of several below."""
     cells, notes = [], dict[str, list[str]]()
@@ -181,7 +158,7 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     for found, todo in (
         (
             failed,
-            f"find out why trials failed ({run}/log.txt; of programs: orchestrate logs {run}), "
+            f"find out why trials failed ({run}/log.txt; of programs: {run}/logs), "
             f"then orchestrate resume {run}",
         ),
         (unfinished, f"orchestrate resume {run}, which trains the missing trials"),
@@ -194,21 +171,11 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
     return f"Next: open {run}/report.html."
 
 
-def print_table(table: Table) -> None:
-    """Prints an answer to standard output. A file or pipe gets up to 240 columns."""
-    _out().print(table)
-
-
-def _out() -> PlainConsole:
-    out = PlainConsole()
-    return out if out.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=240)
-
-
 def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
         print_json([row.to_json() for row in rows])
         return
-    out, found = _out(), list[Scaling]()
+    out, found = output(), list[Scaling]()
     answers: list[str] = []
     try:
         found, answers = scalings(rows), answers_in_words(rows)
@@ -250,23 +217,7 @@ def print_rules(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> No
         )
     for about, heads, cells in () if as_json else tables_of_rules(costs):
         answer(about)
-        print_table(table_of([dict(zip(heads, row, strict=True)) for row in cells]))
-
-
-def status_table(studies: Sequence[dict[str, Any]]) -> Table:
-    cells = [
-        {
-            "Workload": study["workload"],
-            "Recipe": study["recipe"],
-            "Batch size": f"{study['batch_size']:,}",
-            "Trials": f"{study['finished']} / {study['planned']}",
-            "Repeats": f"{study['repeats']:,}" if study["repeats"] else "",
-            "Best steps": "" if study["best_steps"] is None else f"{study['best_steps']:,}",
-            "By status": ", ".join(f"{count} {name}" for name, count in study["trials"].items()),
-        }
-        for study in studies
-    ]
-    return table_of(cells, numbers=("Batch size", "Trials", "Repeats", "Best steps"))
+        print_table([dict(zip(heads, row, strict=True)) for row in cells])
 
 
 def in_format(rows: Sequence[Mapping[str, str]], format_: Format) -> str:

@@ -136,35 +136,10 @@ def export(
 ) -> None:
     """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
     from orchestrator.results import RunFiles
-    from orchestrator.results.export import export_archive
+    from orchestrator.results.export import export_archive, export_compact
 
     run = RunFiles.open(path)
-    if compact:
-        _export_compact(run, target)
-    else:
-        with counting("studies") as progress:
-            export_archive(run, target, progress)
-    answer(target)
-
-
-def _export_compact(run: RunFiles, target: Path) -> None:
-    from orchestrator.analysis.branch_answer import answer_in
-    from orchestrator.results import RunFiles, frontier_of, holds_branches
-    from orchestrator.results.export import export_compact
-
+    write = export_compact if compact else export_archive
     with counting("studies") as progress:
-        export_compact(run, target, progress)
-    files = [target, *target.rglob("*")]
-    say(f"{sum(f.stat().st_size for f in files if f.is_file()) / 1e6:,.1f} MB in compact form")
-    made = RunFiles(target)
-    if holds_branches(made):
-        complete = answer_in(made).is_complete
-    else:
-        complete = all(row.finished for row in frontier_of(made))
-    if not complete:
-        say(f"The run is not complete, so {target} holds what had ended by now.")
-        if target.is_dir():
-            say(
-                f"`orchestrate resume {target}` trains the rest, and begins trials anew that were "
-                f"paused."
-            )
+        write(run, target, progress)
+    answer(target)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from orchestrator.cli.options import DIFFER, DONE, GoalOption, JsonOption, print_json
-from orchestrator.cli.terminal import answer, table_of
+from orchestrator.cli.terminal import answer, print_table
 from orchestrator.records import cut
 
 MOST_LISTED = 20
@@ -44,13 +43,12 @@ def compare(
 def _print(found: TwoRuns) -> None:
     from orchestrator.analysis.two_runs import agreement_in_words, remarks_on
     from orchestrator.analysis.words import in_count, in_words
-    from orchestrator.cli.answers import print_table
 
     agreement = found.agreement
     answer(agreement_in_words(agreement))
     if found.differences:
         answer("")
-        print_table(differences_table(found))
+        _print_differences(found)
     answer("")
     steps = {
         pair: (
@@ -59,7 +57,7 @@ def _print(found: TwoRuns) -> None:
         )
         for pair in agreement.studies
     }
-    print_table(pairs_table(steps, ("Batch size", "Steps in A", "Steps in B")))
+    _print_pairs(steps, ("Batch size", "Steps in A", "Steps in B"))
     for remark in remarks_on(agreement):
         answer(remark)
     if any(pair.a or pair.b for pair in agreement.curves):
@@ -68,25 +66,25 @@ def _print(found: TwoRuns) -> None:
             pair: tuple("none" if of is None else in_words(of) for of in (pair.a, pair.b))
             for pair in agreement.curves
         }
-        print_table(pairs_table(bends, ("+20 % examples in A at", "in B at")))
+        _print_pairs(bends, ("+20 % examples in A at", "in B at"))
 
 
-def differences_table(found: TwoRuns) -> Table:
-    """What the runs were asked for, and what may explain other results, where these differ."""
+def _print_differences(found: TwoRuns) -> None:
+    """Prints where the runs, and what may explain other results, differ."""
     rows = []
     for one in found.differences[:MOST_LISTED]:
         a, b = ("-" if value is None else cut(str(value)) for value in (one.a, one.b))
         rows.append({"Difference": one.what, "A": a, "B": b})
     if (more := len(found.differences) - MOST_LISTED) > 0:
         rows.append({"Difference": f"and {more} more, which --json lists", "A": "", "B": ""})
-    return table_of(rows)
+    print_table(rows)
 
 
-def pairs_table(
+def _print_pairs(
     rows: Mapping[StudyPair, tuple[str, ...]] | Mapping[CurvePair, tuple[str, ...]],
     headings: tuple[str, ...],
-) -> Table:
-    """Pairs with their numbers as text. A workload and goal that all share are in the title."""
+) -> None:
+    """Prints pairs with their numbers as text, under a workload and goal that all share."""
     from orchestrator.analysis.pairs import StudyPair
     from orchestrator.analysis.words import factor_in_words
 
@@ -105,4 +103,4 @@ def pairs_table(
         }
         cells.append(of_pair)
     shared = {"Workload": "{}", "Goal": "until {}"}
-    return table_of(cells, numbers=(*headings, "B / A"), shared=shared)
+    print_table(cells, numbers=(*headings, "B / A"), shared=shared)

@@ -106,7 +106,7 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
         if not known:
             raise BadInput(
                 f"{path} has no curve with a forecast and a critical batch size: sweep four "
-                f"batch sizes with `repeats: {{count: 5, evaluate: {{noise_scale: true}}}}`.",
+                f"batch sizes with `repeats: 5` and `evaluate: {{noise_scale: repeats}}`.",
                 code="not-measured",
             )
         found += known

@@ -36,7 +36,6 @@ OptimizerOption = Annotated[
     str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print a CSV table.")]
 GoalOption = Annotated[
     list[str] | None,
     typer.Option(

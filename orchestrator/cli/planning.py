@@ -21,13 +21,11 @@ from orchestrator.cli.options import (
     print_json,
     refuse_both,
 )
-from orchestrator.cli.terminal import answer, say, showing, table_of
+from orchestrator.cli.terminal import answer, print_table, say, showing
 from orchestrator.records import BadInput, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from rich.table import Table
 
     from orchestrator.planning.machines import Cluster
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
@@ -82,10 +80,9 @@ def plan(
 ) -> None:
     """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
     (--calibrate) and are given from the best to the worst case."""
-    from orchestrator.cli.answers import print_table
     from orchestrator.planning.branch_file import load_either
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import ranks_that_fit
+    from orchestrator.planning.machines import fit_resources, ranks_at_once
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
     from orchestrator.planning.sweep_file import find_sweep_file
@@ -100,10 +97,10 @@ def plan(
         price = sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
     if machines is not None:
-        ranks_at_once = ranks_that_fit(sweep.resources, machines)
-        slots = slots or [ranks_at_once]
+        room = ranks_at_once(fit_resources(sweep.resources, machines), machines)
+        slots = slots or [room]
         if price is None and machines.price_per_hour is not None:
-            price = machines.price_per_hour / ranks_at_once
+            price = machines.price_per_hour / room
     planned = plan_of(sweep, data_dir)
     studies = at_most(sweep, planned.studies)
     if devices:
@@ -119,8 +116,8 @@ def plan(
         say(remark)
     speeds = None
     if calibrate:
-        ((speeds, ranks_at_once),) = _measured([(studies, sweep)], address, data_dir)
-        slots = slots or [ranks_at_once]
+        ((speeds, room),) = _measured([(studies, sweep)], address, data_dir)
+        slots = slots or [room]
     else:
         gpus = gpus_here() if machines is None else machines.gpus
         _together(studies, sweep.resources.on(gpus), data_dir)
@@ -131,7 +128,7 @@ def plan(
     if as_json:
         print_json(asdict(found))
         return
-    print_table(outlook_table(found))
+    _print_outlook(found)
     answer(f"\n{outlook_in_words(found)}")
 
 
@@ -225,7 +222,6 @@ def _keeper(path: str, studies: Sequence[Study]) -> RunFiles:
 
 def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -> None:
     from orchestrator.analysis.words import in_time
-    from orchestrator.cli.answers import print_table
 
     if as_json:
         print_json([asdict(key) | {"devices": n, "seconds": s} for (key, n), s in times.items()])
@@ -237,7 +233,7 @@ def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -
         cells[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
     names = dict.fromkeys(name for cells in rows.values() for name in cells)
     numbers = [*names][2:]
-    print_table(table_of([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers))
+    print_table([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers)
 
 
 def _measured(
@@ -306,9 +302,9 @@ def _timed(study: Study, resources: Resources) -> Speed | None:
     return speed
 
 
-def outlook_table(outlook: Outlook) -> Table:
-    """The outlook of each study of a sweep, as one row of a table."""
-    return table_of(
+def _print_outlook(outlook: Outlook) -> None:
+    """Prints the outlook of each study of a sweep, as one row of a table."""
+    print_table(
         [_outlook_cells(study) for study in outlook.studies],
         numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
                  "Device-time"),

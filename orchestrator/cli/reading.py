@@ -1,8 +1,7 @@
-"""The commands that read one run: `status`, `frontier`, `best`, `advise` and `logs`."""
+"""The commands that read one run: `status`, `frontier`, `best` and `advise`."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,21 +11,17 @@ import typer
 from orchestrator.cli import remote
 from orchestrator.cli.options import (
     ClusterOption,
-    CsvOption,
     GoalOption,
     JsonOption,
     MaximiseOption,
     RunArgument,
     print_json,
-    refuse_both,
 )
-from orchestrator.cli.terminal import answer, say, table_of
-from orchestrator.records import BadInput, escaped, unknown
+from orchestrator.cli.terminal import answer, print_table, say
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
+    from collections.abc import Mapping, Sequence
 
     from orchestrator.cli.advising import Suggestion
     from orchestrator.records import Study
@@ -59,9 +54,7 @@ def status(
         total = {name: sum(study[name] for study in studies) for name in counts}
         print_json({"run": str(run.place), "running": running, **total, "studies": studies})
     else:
-        from orchestrator.cli.answers import print_table, status_table
-
-        print_table(status_table(studies))
+        _print_status(studies)
         say(who)
 
 
@@ -96,6 +89,22 @@ def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
     }
 
 
+def _print_status(studies: Sequence[Mapping[str, Any]]) -> None:
+    cells = [
+        {
+            "Workload": study["workload"],
+            "Recipe": study["recipe"],
+            "Batch size": f"{study['batch_size']:,}",
+            "Trials": f"{study['finished']} / {study['planned']}",
+            "Repeats": f"{study['repeats']:,}" if study["repeats"] else "",
+            "Best steps": "" if study["best_steps"] is None else f"{study['best_steps']:,}",
+            "By status": ", ".join(f"{count} {name}" for name, count in study["trials"].items()),
+        }
+        for study in studies
+    ]
+    print_table(cells, numbers=("Batch size", "Trials", "Repeats", "Best steps"))
+
+
 def frontier(
     path: RunArgument,
     goal: GoalOption = None,
@@ -107,12 +116,6 @@ def frontier(
             "Default: all measurements.",
         ),
     ] = None,
-    leaders: Annotated[
-        bool,
-        typer.Option(
-            "--leaders", help="List instead the best trials of each study whose ranks are certain."
-        ),
-    ] = False,
     rules: Annotated[
         bool,
         typer.Option(
@@ -122,26 +125,16 @@ def frontier(
         ),
     ] = False,
     as_json: JsonOption = False,
-    as_csv: CsvOption = False,
 ) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
-    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals, to_csv
+    from orchestrator.cli.answers import print_frontier, print_rules
+    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals
 
-    refuse_both({"csv": as_csv}, {"json": as_json, "leaders": leaders, "rules": rules})
-    refuse_both({"leaders": leaders}, {"rules": rules})
     budget = None if within is None else Within.parse(within)
     run = RunFiles.open(path)
     rows = frontier_of(run, parse_goals(goal or []), within=budget)
-    if as_csv:
-        print(to_csv(rows), end="")
-        return
-    from orchestrator.cli.answers import leaders_table, print_frontier, print_rules, print_table
-
     if rules:
         print_rules(run, rows, as_json)
-        return
-    if leaders and not as_json:
-        print_table(leaders_table(rows))
     else:
         print_frontier(run, rows, as_json)
 
@@ -161,18 +154,14 @@ def best(
         ),
     ] = None,
     as_json: JsonOption = False,
-    as_csv: CsvOption = False,
 ) -> None:
     """Show the best value of a metric in each study, and its trial."""
-    from orchestrator.results import RunFiles, Within, best_of, best_to_csv
+    from orchestrator.results import RunFiles, Within, best_of
 
-    refuse_both({"csv": as_csv}, {"json": as_json})
     budgets = [Within.parse(text) for text in within or []]
     rows = best_of(RunFiles.open(path), metric, maximise=maximise, within=budgets or [None])
     if as_json:
         print_json([row.to_json() for row in rows])
-    elif as_csv:
-        print(best_to_csv(rows), end="")
     else:
         from orchestrator.cli.answers import print_best
 
@@ -184,7 +173,6 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     a batch size, that narrow its answers most for their price, with the commands that train
     them."""
     from orchestrator.cli.advising import advised_for
-    from orchestrator.cli.answers import print_table
     from orchestrator.results import RunFiles, parse_goals
 
     suggestions, remarks = advised_for(RunFiles.open(path), parse_goals(goal or []))
@@ -192,7 +180,7 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
         print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return
     if suggestions:
-        print_table(advice_table(suggestions))
+        _print_advice(suggestions)
     else:
         answer("No step narrows an interval enough to be worth its price.")
     lines = [f"{n}: {one.command}" for n, one in enumerate(suggestions, 1) if one.command]
@@ -204,8 +192,8 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
         answer(f"\n{remark}")
 
 
-def advice_table(suggestions: Sequence[Suggestion]) -> Table:
-    """The steps as a table; the step that narrows most for its price comes first."""
+def _print_advice(suggestions: Sequence[Suggestion]) -> None:
+    """Prints the steps; the one that narrows most for its price comes first."""
     from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
     effects = [effect for one in suggestions for effect in one.step.effects]
@@ -223,7 +211,7 @@ def advice_table(suggestions: Sequence[Suggestion]) -> Table:
             "Price": _price(one),
         }
         rows.append(of_step)
-    return table_of(rows)
+    print_table(rows)
 
 
 def _price(one: Suggestion) -> str:
@@ -236,37 +224,3 @@ def _price(one: Suggestion) -> str:
     if one.money is not None:
         said.append(f"{one.money:,.2f} in money")
     return ", ".join(said)
-
-
-def logs(
-    run: RunArgument,
-    trial: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TRIAL]",
-            help="WORKLOAD/RECIPE/BATCH_SIZE/TRIAL, with -REPEAT behind it for a repeat; the "
-            "end of it is enough if no other ends so. Default: list all.",
-        ),
-    ] = None,
-) -> None:
-    """Show what the program of a trial has printed, or list the trials of which that is kept."""
-    from orchestrator.results import RunFiles
-
-    folder = RunFiles.open(run).logs
-    found = {name.removesuffix(".txt"): name for name in folder.names_below()}
-    if not found:
-        raise BadInput(
-            f"{folder} is empty: only programs have logs, and only once they have ended.",
-            code="missing-file",
-        )
-    if trial is None:
-        for name in found:
-            answer(name)
-        return
-    fitting = [name for name in found if name == trial or name.endswith(f"/{trial}")]
-    if not fitting:
-        raise unknown("trial", trial, found)
-    if len(fitting) > 1:
-        raise BadInput(f"Several trials end so: {', '.join(fitting[:5])}.", code="unknown-name")
-    text = (folder / found[fitting[0]]).read().decode(errors="replace")
-    sys.stdout.write(escaped(text, but="\n\t"))

@@ -1,8 +1,8 @@
-"""Commands that list what files may name: workloads, data, optimizers with spaces, keys."""
+"""Commands that list what files may name: workloads, data, optimizers with spaces."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -117,15 +117,3 @@ def spaces(as_json: JsonOption = False) -> None:
     )
     answer_entries(GENERAL)
     answer("It may also set the metaparameters of the workload (`orchestrate workloads`).")
-
-
-def schema(
-    kind: Annotated[
-        Literal["sweep", "branch"],
-        typer.Argument(metavar="[sweep|branch]", help="The kind of file that it describes."),
-    ] = "sweep",
-) -> None:
-    """Print the JSON schema of sweep files or branch files, for an editor to check them by."""
-    from orchestrator.planning.schema import schema_of
-
-    print_json(schema_of(kind))

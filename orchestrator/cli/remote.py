@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
-from orchestrator.cli.terminal import complain, say, table_of
+from orchestrator.cli.terminal import complain, print_table, say
 from orchestrator.files.own_code import UserFolder
 from orchestrator.records import MissingData
 
@@ -62,12 +62,12 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree, machines_of
     from orchestrator.planning.branch_plan import at_most
-    from orchestrator.planning.machines import ranks_that_fit
+    from orchestrator.planning.machines import fit_resources
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
 
     if (cluster := machines_of(file)) is not None:
-        ranks_that_fit(described.resources, cluster)
+        fit_resources(described.resources, cluster)
     found = None
     with suppress(MissingData):  # the data may be on the cluster
         planned = plan(described)
@@ -82,11 +82,10 @@ def _train(
 ) -> int:
     """Follows the job that trains `run`. If there is none, first submits one that runs the command
     with these arguments, beside these files."""
-    from orchestrator.analysis.branch_answer import answer_in, write_branches
+    from orchestrator.analysis.branch_answer import answer_in
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
     from orchestrator.cluster.remote import follow, is_running
-    from orchestrator.report import write_page_of
     from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
 
@@ -126,8 +125,6 @@ def _train(
     here = RunFiles.open(run)
     if holds_branches(here):
         answer = answer_in(here)
-        write_branches(answer)
-        write_page_of(here, answer, here.page)
         print_branches(answer, as_json)
         return code
     if code != INTERRUPTED:
@@ -153,7 +150,6 @@ def look(file: Path, run: str) -> None:
 
 def jobs(file: Path, *, as_json: bool) -> None:
     """Prints the jobs that were submitted to the cluster, the newest last."""
-    from orchestrator.cli.answers import print_table
     from orchestrator.cluster.remote import reach
 
     with reach(file) as head:
@@ -169,7 +165,7 @@ def jobs(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table(table_of([{name.title(): text for name, text in job.items()} for job in found]))
+        print_table([{name.title(): text for name, text in job.items()} for job in found])
 
 
 def stop(file: Path, run: str) -> None:

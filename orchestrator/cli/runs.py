@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,10 +25,6 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.sessions import how_to_train, refuse_together, tell
 from orchestrator.cli.terminal import say
-from orchestrator.records import BadInput
-
-if TYPE_CHECKING:
-    from orchestrator.results import RunFiles
 
 
 def sweep(
@@ -100,10 +96,6 @@ def resume(
     address: AddressOption = None,
     cluster: ClusterOption = None,
     data_dir: DataOption = None,
-    yes: Annotated[
-        bool,
-        typer.Option("--yes", "-y", help="As for `sweep`. A run is resumed without asking anyway."),
-    ] = False,
     track: TrackOption = None,
     ray: RayOption = None,
     as_json: JsonOption = False,
@@ -117,23 +109,19 @@ def resume(
     run = RunFiles.open(path)
     from orchestrator.sweeping import session
 
-    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=yes, ray=ray)
+    how = how_to_train(address=address, data_dir=data_dir, track=track, yes=True, ray=ray)
     return tell(session.resume(run, how), as_json=as_json)
 
 
 def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     """End a running sweep as Ctrl-C does, and keep what it measured."""
-    from orchestrator.results import Elsewhere, RunFiles
+    from orchestrator.results import RunFiles
 
     if cluster is not None:
         remote.stop(cluster, path)
         return
     run = RunFiles.open(path)
-    try:
-        process = run.writer()
-    except Elsewhere as elsewhere:
-        _stop_elsewhere(run, str(elsewhere))
-        return
+    process = run.writer()
     if process is None:
         say(f"Nothing is running in {run.place}.")
         return
@@ -142,24 +130,3 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     while run.writer() == process:
         time.sleep(0.1)
     say(f"Go on with: orchestrate resume {run.place}")
-
-
-PATIENCE_SECONDS = 120.0
-"""Seconds after which another machine, which may see a file late, counts as not answering."""
-
-
-def _stop_elsewhere(run: RunFiles, where: str) -> None:
-    """Ends a sweep of another machine through the files that both see."""
-    say(f"{where} A file in the run asks it to end ...")
-    asked_at = time.monotonic()
-    run.ask_to_end()
-    while run.is_asked_to_end:
-        if time.monotonic() - asked_at > PATIENCE_SECONDS:
-            run.ask_to_end(False)
-            raise BadInput(
-                f"{where} It has not answered for {PATIENCE_SECONDS:g} s: it may have been killed, "
-                f"or does not see {run.place}.",
-                code="unreachable",
-            )
-        time.sleep(0.2)
-    say("It has ended, and its results are written.")

@@ -10,7 +10,7 @@ import typer
 
 from orchestrator.cli.options import GoalOption, JsonOption, MaximiseOption, print_json
 from orchestrator.cli.report import names_of
-from orchestrator.cli.terminal import answer, table_of
+from orchestrator.cli.terminal import answer, print_table
 from orchestrator.records import refuse_unknown, unknown, wrong_value
 
 
@@ -46,7 +46,6 @@ def scale(
     critical batch size grow with data and model, over the workloads of one or several runs."""
     from orchestrator.analysis.best_batch import HEADS, rows_of
     from orchestrator.analysis.scale_laws import law_in_words, predicted_in_words, scale_answer
-    from orchestrator.cli.answers import print_table
     from orchestrator.results import RunFiles, Within, parse_goals
 
     scales = _place(at or [])
@@ -69,7 +68,7 @@ def scale(
         print_json({"best_batch_sizes": bests, "laws": laws_as_json, "notes": found.notes})
         return
     rows = [dict(zip(HEADS, row, strict=True)) for row in rows_of(found.bests)]
-    print_table(table_of(rows, shared={"Recipe": "{}"}))
+    print_table(rows, shared={"Recipe": "{}"})
     for law, there in laws:
         first, *more = law_in_words(law)
         answer(f"\n{law.quantity}, {law.recipe}: {first}")

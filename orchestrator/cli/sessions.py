@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, TO_GO_ON, print_json
 from orchestrator.cli.planning import agree
 from orchestrator.cli.terminal import answer, complain, say, showing
-from orchestrator.records import BadInput, Study
+from orchestrator.records import BadInput
 from orchestrator.sweeping.interrupts import to_go_on
 
 if TYPE_CHECKING:
     from orchestrator.analysis.branch_answer import Answer
-    from orchestrator.planning.sweep import Sweep
     from orchestrator.results import RunFiles
-    from orchestrator.sweeping.executor import Executor
+    from orchestrator.sweeping.executor import Executor, Job
     from orchestrator.sweeping.progress import Progress
     from orchestrator.sweeping.session import Ended, How, OpensExecutor
 
@@ -30,11 +29,7 @@ def refuse_together(address: str | None, cluster: str | Path | None, ray: bool |
     """Raises `BadInput` for options that each say where a command trains."""
     asked = {"--address": address, "--cluster": cluster, "--no-ray": ray is False}
     if len(given := [option for option, value in asked.items() if value]) > 1:
-        raise BadInput(
-            f"Give one of {' and '.join(given)}: --address trains from this machine, --cluster "
-            f"submits a job to the head of a cluster, --no-ray trains in this process.",
-            code="conflicting-options",
-        )
+        raise BadInput(f"Give one of {' and '.join(given)}.", code="conflicting-options")
 
 
 def how_to_train(
@@ -74,20 +69,14 @@ def _executor(address: str | None, *, ray: bool | None) -> OpensExecutor:
     return in_this_process
 
 
-def _what_helps(
-    run: RunFiles,
-    sweep: Sweep,
-    studies: Sequence[Study],
-    data_dir: Path | None,
-    asked_to_end: Callable[[], bool],
-) -> AbstractContextManager[Executor]:
+def _what_helps(job: Job) -> AbstractContextManager[Executor]:
     """Trains on a Ray that is started on this machine, or in this process if Ray can't help."""
     from orchestrator.sweeping.local import in_this_process, why_here
 
-    if (why := why_here(sweep, studies, data_dir)) is None:
-        return _executor(None, ray=True)(run, sweep, studies, data_dir, asked_to_end)
+    if (why := why_here(job)) is None:
+        return _executor(None, ray=True)(job)
     say(f"Training in this process, without Ray, since {why}. --ray starts Ray.")
-    return in_this_process(run, sweep, studies, data_dir, asked_to_end, raise_errors=False)
+    return in_this_process(job, raise_errors=False)
 
 
 @contextmanager

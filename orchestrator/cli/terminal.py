@@ -143,6 +143,22 @@ def table_of(
     return table
 
 
+def print_table(
+    rows: Sequence[Mapping[str, str]],
+    *,
+    numbers: Collection[str] = (),
+    shared: Mapping[str, str] | None = None,
+) -> None:
+    """Prints rows to standard output as `table_of` has them."""
+    output().print(table_of(rows, numbers=numbers, shared=shared))
+
+
+def output() -> PlainConsole:
+    """A console for tables of an answer. A file or pipe gets up to 240 columns."""
+    out = PlainConsole()
+    return out if out.is_terminal or "COLUMNS" in os.environ else PlainConsole(width=240)
+
+
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """Shows a progress bar on a terminal. Call what it yields with the done and the total."""

@@ -4,7 +4,6 @@ processes from outside."""
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import select
 import shutil
@@ -13,7 +12,7 @@ import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,8 +28,6 @@ from orchestrator.records import BadInput, SweepFailed, cut
 # psutil comes with Ray, on a path that `import ray` adds.
 import psutil  # isort: skip
 
-logger = logging.getLogger(__name__)
-
 LOOPBACK = "127.0.0.1"
 
 OBJECT_STORE_BYTES = 256 * 2**20
@@ -43,10 +40,6 @@ and takes a sixth of the processor time of a short sweep."""
 
 LOOK_SECONDS = 1.0
 """Seconds between two checks of Ray's processes."""
-
-STOPPED_SECONDS = 15.0
-"""Seconds after which a process that is stopped (SIGSTOP) counts as lost, unless a debugger holds
-it."""
 
 ENDING_SECONDS = 5.0
 """Seconds that a part of Ray may take to end after its loss has caused an error in this process."""
@@ -93,26 +86,21 @@ def _start(folder: Path, host: str, cpus: int) -> ray_internals.Context:
     # A signal to the group of this process, sent by a terminal or by `timeout`, then reaches only
     # this process, which acts on it.
     apart = partial(ray_internals.ConsolePopen, process_group=0)
-    with _told(), ray_internals.starting_with(apart, dashboard=dashboard), undisturbed():
-        return ray.init(
-            address="local",
-            num_cpus=cpus,
-            object_store_memory=OBJECT_STORE_BYTES,
-            include_dashboard=dashboard,
-            dashboard_host=LOOPBACK,
-            log_to_driver=False,
-            configure_logging=False,
-            # Ray makes this folder accessible to all users, but only this user can enter its
-            # parent.
-            _temp_dir=str(folder / "r"),
-            _node_ip_address=host,
-        )
-
-
-@contextmanager
-def _told() -> Iterator[None]:
     try:
-        yield
+        with ray_internals.starting_with(apart, dashboard=dashboard), undisturbed():
+            return ray.init(
+                address="local",
+                num_cpus=cpus,
+                object_store_memory=OBJECT_STORE_BYTES,
+                include_dashboard=dashboard,
+                dashboard_host=LOOPBACK,
+                log_to_driver=False,
+                configure_logging=False,
+                # Ray makes this folder accessible to all users, but only this user can enter its
+                # parent.
+                _temp_dir=str(folder / "r"),
+                _node_ip_address=host,
+            )
     except Exception as error:  # of many kinds, for whatever part does not come up in time
         reason = cut(str(error).partition("\n")[0], 200)
         raise SweepFailed(
@@ -184,7 +172,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _watched(died: Callable[[str], None]) -> Iterator[None]:
     """Watches Ray's processes on a thread during the `with` block, then shuts Ray down. If one of
     the processes is gone, Ray itself would wait for ever, or end this process without a message."""
-    watch, ended, down = _Watch(), threading.Event(), threading.Event()
+    watch, ended = _Watch(), threading.Event()
 
     def act(reason: str) -> None:
         watch.kill_all()
@@ -196,8 +184,6 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
             if reason is not None and not ended.is_set():
                 act(reason)
                 return
-        while not down.wait(LOOK_SECONDS):
-            watch.wake()  # Ray would wait for ever for a process of its own that is stopped
 
     threading.Thread(target=look, daemon=True).start()
     try:
@@ -209,10 +195,7 @@ def _watched(died: Callable[[str], None]) -> Iterator[None]:
         raise
     finally:
         ended.set()  # The thread may notice this a second later; nobody waits for it.
-        try:
-            ray.shutdown()
-        finally:
-            down.set()
+        ray.shutdown()
 
 
 class _Watch:
@@ -226,7 +209,6 @@ class _Watch:
         """The processes that Ray needs; agents are added when they appear."""
         self._raylet = next(process for process, name in self._names.items() if name == "raylet")
         self._children: set[psutil.Process] = set()
-        self._stopped_since: dict[psutil.Process, float] = {}
         self._named: dict[int, str] = {}
         """Descriptor of a process whose end is waited for -> its name."""
         for process in self._names:
@@ -244,8 +226,7 @@ class _Watch:
         return None
 
     def look(self) -> str | None:
-        """The reason why Ray can't go on, or None. Ends workers that have been stopped for too
-        long."""
+        """The reason why Ray can't go on, or None."""
         for process, name in self._names.items():
             if not _is_there(process):  # for systems without pidfd_open
                 return f"Ray's {name} has died."
@@ -257,32 +238,12 @@ class _Watch:
                 if (agent := AGENTS.get(" ".join(child.cmdline()).strip())) is not None:
                     self._names[child] = agent
                     self._notice(child)
-        for process in self._stopped_for_long(self._names.keys() | self._children):
-            if process in self._names:
-                name = self._names[process]
-                return f"Ray's {name} was stopped (SIGSTOP) for {STOPPED_SECONDS:g} s."
-            logger.warning("%s was stopped for %g s and is ended", process, STOPPED_SECONDS)
-            with suppress(psutil.Error):
-                process.kill()
         return None
-
-    def wake(self) -> None:
-        """Lets stopped processes go on."""
-        for process in [*self._names, *self._children]:
-            if _status(process) == psutil.STATUS_STOPPED:
-                with suppress(psutil.Error):
-                    process.resume()
 
     def _notice(self, process: psutil.Process) -> None:
         with suppress(OSError, AttributeError):  # only Linux has pidfd_open
             descriptor = os.pidfd_open(process.pid)
             self._named[descriptor] = self._names[process]
-
-    def _stopped_for_long(self, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-        now = time.monotonic()
-        stopped = [process for process in processes if _status(process) == psutil.STATUS_STOPPED]
-        self._stopped_since = {p: self._stopped_since.get(p, now) for p in stopped}
-        return [p for p, since in self._stopped_since.items() if now - since > STOPPED_SECONDS]
 
     def kill_all(self) -> None:
         pids = [info.process.pid for infos in self._all.values() for info in infos]
@@ -292,12 +253,7 @@ class _Watch:
 
 
 def _is_there(process: psutil.Process) -> bool:
-    return _status(process) not in (None, psutil.STATUS_ZOMBIE)
-
-
-def _status(process: psutil.Process) -> str | None:
-    """The status of a process; None if it is gone."""
     try:
-        return str(process.status()) if process.is_running() else None
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
-        return None
+        return False

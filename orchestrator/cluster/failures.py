@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 
 from orchestrator.sweeping.executor import Failure, last_lines
@@ -40,22 +38,17 @@ def machine_was_lost(error: RayActorError) -> bool:
     return error.preempted or "node has died" in str(error) or "node died" in str(error)
 
 
-def as_known(gang: str, error: Exception) -> Exception:
-    """The error that ended a gang, given the id of its actor, as one for which Tune ends only its
-    trial. For everything else, such as Ray's memory monitor, Tune would end the experiment."""
+def as_known(error: Exception) -> Exception:
+    """The error that ended a gang, as one for which Tune ends only its trial. For everything else,
+    such as Ray's memory monitor, Tune would end the experiment."""
     if isinstance(error, (RayActorError, RayTaskError)):
         return error
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, OutOfMemoryError):
-        said = str(error)
-        held = re.search(rf"Actor\({gang}\).*?actual memory used=([\d.]+) ?GB", said, re.DOTALL)
-        machine = re.search(r"was ([\d.]+) ?GB / ([\d.]+) ?GB", said)
-        of_it = f", which held {held[1]} GB" if held else ""
-        in_use = f" ({machine[1]} of {machine[2]} GB were in use)" if machine else ""
         text = (
-            f"Ray ended the trial's process{of_it}, because its machine ran out of memory{in_use}. "
-            f"Run fewer trials at once (resources.cpus_per_rank: 2 halves their number), spread "
-            f"each trial over more machines (resources.examples_per_device), or use machines with "
-            f"more memory. RAY_memory_usage_threshold, set before Ray is started, moves the limit."
+            "Ray ended the trial's process, because its machine ran out of memory. Run fewer "
+            "trials at once (resources.cpus_per_rank: 2 halves their number), spread each trial "
+            "over more machines (resources.examples_per_device), or use machines with more memory. "
+            "RAY_memory_usage_threshold, set before Ray is started, moves the limit."
         )
     return RayActorError(error_msg=text)

@@ -25,12 +25,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from orchestrator.cluster.board import Listener, Watchdog
 from orchestrator.cluster.failures import Failed, machine_was_lost
 from orchestrator.files.own_code import UserFolder
-from orchestrator.programs.hearing import ProgramFailed
 from orchestrator.programs.starting import Exit, Kept, Start
 from orchestrator.records import Study
 from orchestrator.search import PackRace
 from orchestrator.sweeping.executor import Failure, News, Pack, last_lines
-from orchestrator.sweeping.tasks import Tasks
+from orchestrator.sweeping.tasks import Tasks, failure_by
 from orchestrator.training import (
     Left,
     Ranks,
@@ -151,10 +150,6 @@ class Gang(tune.Trainable):
 
     def _reason(self, error: BaseException) -> Failure:
         """Why the pack ended, in a form that can be sent to the driver."""
-        if isinstance(error, Left):
-            return Failure(text=str(error), died=True, machine_lost=True)
-        if isinstance(error, ProgramFailed):
-            return Failure(text=str(error), died=error.died)
         if of_others(error) or isinstance(error, RayError):
             if (reason := self._ranks.reason()) is not None:
                 return Failure(text=reason)
@@ -162,7 +157,7 @@ class Gang(tune.Trainable):
             if lost is not None:
                 text = f"a rank was lost: {last_lines(str(lost))}"
                 return Failure(text=text, died=True, machine_lost=machine_was_lost(lost))
-        return Failure(text=last_lines("".join(traceback.format_exception(error))))
+        return failure_by(error)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self._begin(new_config["pack"])

@@ -121,18 +121,15 @@ def replace_parts(
     controller: Any,
     *,
     idle_actors: IdleActors,
-    failure: Callable[[str, Exception], Exception],
+    failure: Callable[[Exception], Exception],
 ) -> None:
-    """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor,
-    given the actor's id and the error. An actor that is no longer needed may take a few seconds to
-    end, not ten minutes."""
+    """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor.
+    An actor that is no longer needed may take a few seconds to end, not ten minutes."""
     manager = controller._actor_manager
     task_failed = manager._actor_task_failed
 
     def failed(tracked_actor_task: Any, exception: Exception) -> None:
-        actor = tracked_actor_task._tracked_actor
-        gang, _ = manager._live_actors_to_ray_actors_resources[actor]
-        task_failed(tracked_actor_task, failure(gang._actor_id.hex(), exception))
+        task_failed(tracked_actor_task, failure(exception))
 
     manager._actor_task_failed = failed
     controller._actor_cache = idle_actors

@@ -14,7 +14,7 @@ from orchestrator.planning.studies import Plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, SweepFailed
 from orchestrator.results import RunFiles
-from orchestrator.sweeping.executor import Executor
+from orchestrator.sweeping.executor import Executor, Job
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import OpensExecutor, dispatcher_of, queue_of
 
@@ -24,15 +24,9 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> OpensExecutor:
     dies, the same command is begun anew."""
 
     @contextmanager
-    def opened(
-        run: RunFiles,
-        sweep: Sweep,
-        studies: Sequence[Study],
-        data_dir: Path | None,
-        asked_to_end: Callable[[], bool],
-    ) -> Iterator[Executor]:
+    def opened(job: Job) -> Iterator[Executor]:
         def died(reason: str) -> None:
-            begin_anew(reason, asked_to_end=asked_to_end())
+            begin_anew(reason, asked_to_end=job.asked_to_end())
 
         if (death := death_before()) is not None:
             if death.asked_to_end:
@@ -43,11 +37,11 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> OpensExecutor:
                 f"{death.reason} Ray is started anew (restart {death.count} of at most "
                 f"{MOST_DEATHS})."
             )
-        with run.log() as log, connect(address, log, died, say) as cluster:
+        with job.run.log() as log, connect(address, log, died, say) as cluster:
             if cluster.dashboard:
                 url = f"http://{cluster.dashboard}"
                 say(f"Ray dashboard: {url} (`ray get-auth-token` prints its token)")
-            with on_ray(cluster, run, sweep, studies, data_dir) as executor:
+            with on_ray(cluster, job) as executor:
                 yield executor
 
     return opened
@@ -67,5 +61,6 @@ def train_apart(
     run.create(sweep.resolved(), studies, {})
     progress = progress or Progress(studies)
     queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)), progress)
-    with on_ray(cluster, run, sweep, studies, data_dir) as executor:
+    job = Job(run=run, sweep=sweep, studies=studies, data_dir=data_dir)
+    with on_ray(cluster, job) as executor:
         return dispatcher_of(run, queue, sweep, executor, progress).train()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -22,14 +21,11 @@ from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
 from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
-from orchestrator.cluster.metrics import ExportedMetrics
 from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.machines import Cluster, fit_resources, ranks_at_once
-from orchestrator.planning.sweep import Sweep
-from orchestrator.records import Study, StudyKey
-from orchestrator.results import RunFiles
+from orchestrator.records import StudyKey
 from orchestrator.search import Bounds
-from orchestrator.sweeping.executor import Executor, News, Pack
+from orchestrator.sweeping.executor import Executor, Job, News, Pack
 
 IDLE_SECONDS = 20.0
 """Seconds that a gang without a trial waits for the next one, on a machine that may cost money. It
@@ -37,24 +33,17 @@ is about the time that it takes to start a gang."""
 
 
 @contextmanager
-def on_ray(
-    cluster: Cluster, run: RunFiles, sweep: Sweep, studies: Sequence[Study], data_dir: Path | None
-) -> Iterator[TuneExecutor]:
+def on_ray(cluster: Cluster, job: Job) -> Iterator[TuneExecutor]:
     """An executor for the sweep on the cluster that this process has joined or started."""
-    settings = GangSettings(
-        studies=studies,
-        resources=fit_resources(sweep.resources, cluster),
-        data_dir=data_dir and data_dir.resolve(),
-        folder=UserFolder.here(sweep.code_names),
-        checkpoints=run.checkpoints.absolute(),
-        checkpoint_seconds=sweep.checkpoint.every_seconds,
-        logs=run.logs.absolute(),
-        hang_seconds=sweep.faults.hang_seconds,
+    settings = GangSettings.of(
+        job,
+        fit_resources(job.sweep.resources, cluster),
+        folder=UserFolder.here(job.sweep.code_names),
         board=open_board(),
     )
     with (
         tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
-        closing(TuneExecutor(settings, cluster, sweep.name, scratch)) as executor,
+        closing(TuneExecutor(settings, cluster, scratch)) as executor,
     ):
         yield executor
 
@@ -64,11 +53,10 @@ class TuneExecutor(Executor):
     autoscaler what is wanted. Tune's event loop makes one step whenever the sweep's own loop waits
     for news."""
 
-    def __init__(self, settings: GangSettings, cluster: Cluster, name: str, scratch: str) -> None:
+    def __init__(self, settings: GangSettings, cluster: Cluster, scratch: str) -> None:
         self._settings, self.resources = settings, settings.resources
         self.data_dir = settings.data_dir
         self.ranks = ranks_at_once(self.resources, cluster)
-        self.listeners = [ExportedMetrics(name, self.ranks).hear]
         largest = max(self.resources.ranks(study.batch_size) for study in settings.studies)
         self._places = self.ranks // largest
         self._is_elastic = not cluster.embedded

@@ -140,13 +140,6 @@ class Place:
         names = (info.base_name for info in found if info.type == fs.FileType.File)
         return sorted(name for name in names if not name.startswith("."))
 
-    def names_below(self) -> list[str]:
-        """Returns the sorted paths of all files in the folder and below it, seen from it."""
-        files, path = self._on_file_system
-        found = files.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-        names = (info.path for info in found if info.type == fs.FileType.File)
-        return sorted(name.removeprefix(path).strip("/") for name in names)
-
     def open(self) -> pa.NativeFile:
         """Opens the file for reading."""
         files, path = self._on_file_system

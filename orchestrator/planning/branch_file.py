@@ -22,9 +22,8 @@ from orchestrator.planning.sweep_file import (
     validated,
     validated_as,
 )
-from orchestrator.records import BadInput, Study, unknown
+from orchestrator.records import BadInput, Study
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
-from orchestrator.results.frontier import metrics_of
 from orchestrator.results.tables import numbers
 
 
@@ -122,12 +121,7 @@ def _sweep_of(file: BranchFile, where: str) -> Sweep:
             "budget": {"steps": study.budget_steps},
         }
         if isinstance(points, Spread):
-            points = _along(run, row, points, file.loss)
-    elif isinstance(points, Spread) and points.spacing == "loss":
-        raise BadInput(
-            "points: equal distances in the loss need a trunk whose losses are known: take the "
-            "winner of a run (`trunk: {run: ...}`), or write `spacing: log`."
-        )
+            points = _along(run, row, points)
     common = ("name", "seed", "evaluate", "checkpoint", "faults", "resources")
     return validated(
         {
@@ -166,22 +160,18 @@ def _winner(run: RunFiles, trunk: Trunk) -> tuple[FrontierRow, Study]:
     return row, next(study for study in run.studies() if study.key == row.key)
 
 
-def _along(run: RunFiles, row: FrontierRow, points: Spread, loss: str) -> list[int]:
+def _along(run: RunFiles, row: FrontierRow, points: Spread) -> list[int]:
     """Steps of the winner, between a part of its steps to the goal and half of them."""
     assert row.trial is not None
     assert row.steps is not None
-    curve = run.curve(row.key, row.trial)
-    if loss not in curve.column_names:
-        raise unknown("metric of the trunk (`loss`)", loss, metrics_of(curve.to_pylist()[0]))
-    step, value = numbers(curve["step"]), numbers(curve[loss])
-    within = (step >= max(EARLIEST * row.steps, 1)) & (step <= LATEST * row.steps)
-    step, least = step[within], np.minimum.accumulate(value[within])
+    step = numbers(run.curve(row.key, row.trial)["step"])
+    step = step[(step >= max(EARLIEST * row.steps, 1)) & (step <= LATEST * row.steps)]
     if not len(step):
         raise BadInput(
             f"points: the trunk took {row.steps:,} steps, with no measurement in the first half. "
             f"Write `points: [STEP, ...]`."
         )
-    progress = np.log(step) if points.spacing == "log" else -least
+    progress = np.log(step)
     levels = np.linspace(progress[0], progress[-1], points.count)
     positions = np.minimum(np.searchsorted(progress, levels), len(step) - 1)
     found: list[int] = np.unique(step[positions]).tolist()

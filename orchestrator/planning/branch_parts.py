@@ -67,13 +67,10 @@ class Length(Part):
 
 
 class Spread(Part):
-    """A number of points along the trunk, at equal distances."""
+    """A number of points along the trunk, at equal distances in the logarithm of examples."""
 
     count: int = Field(ge=1, le=MOST_ITEMS, examples=[4])
     """How many points."""
-    spacing: Literal["log", "loss"] = Field(default="log", examples=["loss"])
-    """`log`: equal distances in the logarithm of examples. `loss`: equal distances in the loss,
-    which needs a trunk from a run."""
 
 
 Points = Annotated[
@@ -95,7 +92,8 @@ class Branches(Part):
         default=Spread(count=3), examples=[[20, 80], {"count": 4}]
     )
     """Where branches begin: a list of the trunk's steps, each moved to the next evaluation, or
-    `{count: 4}` for that many points at equal distances. Default: `{count: 3}`."""
+    `{count: 4}` for that many points at equal distances in the logarithm of examples. Default:
+    `{count: 3}`."""
     factors: Annotated[list[Annotated[int, Field(ge=1, le=MANY)]], SEARCH] = Field(
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS, examples=[[1, 2, 4, 8]]
     )

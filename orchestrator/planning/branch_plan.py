@@ -182,7 +182,7 @@ def _branches(
         batch_schedule=schedule,
         start_step=step,
         states_at=(),
-        budget_steps=schedule.steps(trunk.examples(trunk.budget_steps)),
+        budget_steps=schedule.steps(trunk.budget_examples),
         grid=EvaluationGrid(spacing=0, min_gap=_gap(trunk, asked) // trunk.batch_size),
         space={
             **params,
@@ -206,7 +206,7 @@ def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
     gap = _gap(trunk, asked)
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
     first = gap * max(FEWEST, math.ceil(first / gap))
-    room = trunk.examples(trunk.budget_steps) - trunk.examples(step)
+    room = trunk.budget_examples - trunk.examples(step)
     most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
     if first > most:
         raise BadInput(

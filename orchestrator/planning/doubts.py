@@ -32,10 +32,10 @@ def starving(studies: Iterable[Study]) -> list[str]:
         # Budgets are rounded to whole batches, so a difference of one batch counts as equal. If the
         # smallest batch size gets more steps than the largest, it is not steps that bound it.
         rises = ordered[0].budget_steps <= ordered[-1].budget_steps and all(
-            _examples(larger) > _examples(smaller) + larger.batch_size
+            larger.budget_examples > smaller.budget_examples + larger.batch_size
             for smaller, larger in pairwise(ordered)
         )
-        if rises and _examples(ordered[-1]) > STARVED * _examples(ordered[0]):
+        if rises and ordered[-1].budget_examples > STARVED * ordered[0].budget_examples:
             doubts.setdefault(_doubt(workload, ordered[0], ordered[-1]), []).append(recipe)
     return [f"{doubt} Recipes: {', '.join(recipes)}." for doubt, recipes in doubts.items()]
 
@@ -77,16 +77,16 @@ def small_ghosts(workload: str, ghost_size: int, sizes: Iterable[int]) -> list[s
 
 
 def dear_evaluations(
-    *, examples: int, evaluations: int, training: float, evaluating: float, trainings: int = 1
+    *, examples: int, evaluations: int, training: float, evaluating: float
 ) -> str | None:
-    """A sentence that says which share of the time evaluations took in so many trainings, and how
-    to lower it, as far as steps to goal can then still be told. None if the share is at most
-    DEAR_SHARE. `training` and `evaluating` are seconds."""
+    """A sentence that says which share of the time evaluations take in a training, and how to lower
+    it, as far as steps to goal can then still be told. None if the share is at most DEAR_SHARE.
+    `training` and `evaluating` are seconds."""
     share = evaluating / (training + evaluating or 1)
     if share <= DEAR_SHARE:
         return None
     fewer = share / (1 - share) / FAIR_SHARE * (1 - FAIR_SHARE) if share < 1 else 100
-    fair, most = fewer * examples / evaluations, COARSEST * examples / max(trainings, 1)
+    fair, most = fewer * examples / evaluations, COARSEST * examples
     said = f"Evaluations take {share:.0%} of the time."
     if most <= examples / evaluations:
         return f"{said} With fewer, the steps to the goal would be known too coarsely."
@@ -98,16 +98,12 @@ def dear_evaluations(
     )
 
 
-def _examples(study: Study) -> int:
-    return study.examples(study.budget_steps)
-
-
 def _doubt(workload: str, small: Study, large: Study) -> str:
     unit = "examples" if small.train_size is None else "epochs"
     return (
         f"{workload}: small batch sizes may get too little training. The budget lets batch size "
-        f"{small.batch_size:,} see {_examples(small):,} examples ({small.budget_steps:,} steps), "
-        f"and batch size {large.batch_size:,} see {_examples(large):,}. A small batch size needs "
-        f"more steps, and about as many examples: write "
+        f"{small.batch_size:,} see {small.budget_examples:,} examples ({small.budget_steps:,} "
+        f"steps), and batch size {large.batch_size:,} see {large.budget_examples:,}. A small batch "
+        f"size needs more steps, and about as many examples: write "
         f"budget: {{{unit}: N, at_least_steps: M}}."
     )

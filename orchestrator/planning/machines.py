@@ -101,11 +101,6 @@ def fit_resources(resources: Resources, cluster: Cluster) -> Resources:
     return fitted
 
 
-def ranks_that_fit(resources: Resources, cluster: Cluster) -> int:
-    """Ranks that a sweep can train at once. Raises `BadInput` if the cluster can't hold one."""
-    return ranks_at_once(fit_resources(resources, cluster), cluster)
-
-
 def ranks_at_once(resources: Resources, cluster: Cluster) -> int:
     """Number of ranks that can train at once, over all trials."""
     now = sum(each.ranks(resources) * each.count for each in cluster.machines)

@@ -22,7 +22,7 @@ LONGEST_NAME = 230
 
 class Part(BaseModel):
     """A mapping in such a file. The docstrings under its fields are the descriptions of its keys:
-    `orchestrate schema` and docs/sweep-file.md are made of them."""
+    the schemas and docs/sweep-file.md are made of them."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=False, use_attribute_docstrings=True

@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from orchestrator.planning.parts import MOST_ITEMS, POWERS
 from orchestrator.planning.sweep import BatchLadder, BatchStage, Recipe, Search
@@ -42,30 +41,8 @@ ONLY = "only"
 """The key of a recipe's `space` that holds all metaparameters it searches. Without this key, the
 optimizer's search space supplies those that the recipe does not name."""
 
-AT = "at_batch_size"
-
 COOLDOWN = "cooldown"
 """The key of a recipe's `schedule` that is no metaparameter."""
-
-SQRT, DECAY = {"rule": "sqrt"}, {"rule": "one_minus_linear"}
-
-KEPT: dict[str, dict[str, dict[str, Any]]] = {
-    "adam_sde": {
-        "learning_rate": SQRT,
-        "beta1": DECAY,
-        "beta2": DECAY,
-        "epsilon": {"rule": "power", "exponent": -0.5},
-    },
-    "sgd_sde": {"learning_rate": {"rule": "linear"}},
-    "adam_timescales": {
-        "learning_rate": SQRT,
-        "beta1": {"rule": "half_life"},
-        "beta2": {"rule": "half_life"},
-        "weight_decay": {"rule": "timescale"},
-    },
-}
-"""What `rules` may keep -> metaparameter -> its rule. The first two keep the stochastic
-differential equation of Adam (Malladi et al. 2022) and of SGD."""
 
 
 def batch_sizes_of(
@@ -167,36 +144,18 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
                 )
             space, given = {}, given[ONLY]
         schedule = {name: entry for name, entry in recipe.schedule.items() if name != COOLDOWN}
-        others = {"rules": _entries_of(recipe.rules), "schedule": schedule}
-        for key, entries in others.items():
-            if twice := sorted(given.keys() & entries.keys()):
-                raise BadInput(
-                    f"{twice[0]!r} is in both space and {key}. Remove one.", code="given-twice"
-                )
+        if twice := sorted(given.keys() & schedule.keys()):
+            raise BadInput(
+                f"{twice[0]!r} is in both space and schedule. Remove one.", code="given-twice"
+            )
         refuse_unknown("setting of schedule:", schedule, {*SCHEDULE_SETTINGS, COOLDOWN})
-        for key, entries in {"space": given, **others}.items():
+        for key, entries in {"space": given, "schedule": schedule}.items():
             space |= space_from(entries, key)
         if workload is not None:
             check_metaparameters(recipe.optimizer, space, workload)
             decay = space.get("decay", "constant")
             check_schedule(space, decay.options if isinstance(decay, Choice) else [str(decay)])
     return space
-
-
-def _entries_of(rules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The entries of a search space that a recipe's `rules` stand for."""
-    if not rules:
-        return {}
-    keep = str(rules.get("keep"))
-    refuse_unknown("set of rules: keep:", [keep], KEPT)
-    known = ["keep", AT, *KEPT[keep]]
-    if {*rules} != {*known}:
-        raise BadInput(
-            f"rules: those that keep {keep} belong together and take {', '.join(known)}, but got "
-            f"{', '.join(rules)}.",
-            code="missing-value",
-        )
-    return {name: {**rule, "base": rules[name], AT: rules[AT]} for name, rule in KEPT[keep].items()}
 
 
 def scaled_to(recipe: Recipe, space: Mapping[str, Entry], batch_size: int, examples: int) -> Space:

@@ -55,8 +55,7 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     parts["Scale"]["properties"]["workload"] |= workloads["items"]
     keys["recipes"]["items"] = {"anyOf": [{"type": "string"}, keys["recipes"]["items"]]}
     parts["Recipe"]["required"] = ["name"]
-    parts |= (long := _schema(Repeats)).pop("$defs")
-    parts["Repeats"] = long
+    parts["Repeats"] = _schema(Repeats)
     count, about = keys["repeats"], {"description", "examples", "default"}
     first = {name: count.pop(name) for name in [*count] if name not in about}
     count["anyOf"] = [first, {"$ref": "#/$defs/Repeats"}]

@@ -27,7 +27,6 @@ from orchestrator.planning.sweep import Budget, Recipe, Sweep
 from orchestrator.programs.commands import has_seed
 from orchestrator.records import (
     BadInput,
-    Divergence,
     EvaluationGrid,
     Extras,
     Goal,
@@ -291,7 +290,6 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
                 precision=evaluate.precision,
             ),
-            divergence=Divergence(**sweep.stop.diverged.model_dump()),
         )
 
 

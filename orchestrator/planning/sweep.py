@@ -16,7 +16,6 @@ from orchestrator.records import (
     WIDEST_SPACING,
     BadInput,
     BatchSchedule,
-    Divergence,
     Study,
     refuse_unknown,
 )
@@ -175,11 +174,6 @@ class Recipe(Part):
     space: Annotated[dict[Text, Any], STUDIES] = Field(default={}, examples=[{"momentum": 0.9}])
     """Entries that replace those of the optimizer's search space, or `only: {...}` to replace all
     of it. A plain value fixes a metaparameter. Default: the optimizer's own search space."""
-    rules: Annotated[dict[Text, Any], STUDIES] = Field(
-        default={}, examples=[{"keep": "sgd_sde", "at_batch_size": 64, "learning_rate": 0.1}]
-    )
-    """Rules that belong together, by which metaparameters follow the batch size: what they `keep`,
-    and the values that were tuned at one batch size."""
     schedule: Annotated[dict[Text, Any], STUDIES] = Field(
         default={}, examples=[{"warmup_epochs": 2, "decay": "cosine"}]
     )
@@ -207,16 +201,6 @@ class Recipe(Part):
         return value
 
 
-class Diverged(Part):
-    """When a trial counts as diverged. A loss that is not finite ends a trial in any case."""
-
-    above: float = Field(default=Divergence.above, gt=1, allow_inf_nan=True, examples=[100])
-    """A trial has diverged if its loss is more than this many times its first value in
-    `evaluations` evaluations in a row."""
-    evaluations: int = Field(default=Divergence.evaluations, ge=1, le=MANY, examples=[3])
-    """In how many evaluations in a row the loss must be above that."""
-
-
 class Stop(Part):
     """When a trial ends before its budget is spent."""
 
@@ -231,8 +215,6 @@ class Stop(Part):
     repeats_stay: bool = Field(default=True, examples=[False])
     """Train the repeats that judge on after their goals: until three measurements in a row have
     passed, or to 2.5 times the steps. So the page can say how often a goal is lost again."""
-    diverged: Diverged = Diverged()
-    """When a trial counts as diverged."""
 
     @model_validator(mode="after")
     def _agree(self) -> Stop:
@@ -263,23 +245,13 @@ class Evaluate(Part):
     float64 are always evaluated in it."""
 
 
-class EvaluateRepeats(Part):
-    """What is measured in repeats alone."""
-
-    noise_scale: bool = Field(default=False, examples=[True])
-    """Measure the gradient noise scale in repeats. It says the same as
-    `evaluate: {noise_scale: repeats}`."""
-
-
 class Repeats(Part):
-    """Repeats in long, with what is measured in them alone."""
+    """Repeats in long."""
 
     count: int = Field(ge=0, le=MOST_POINTS, examples=[10])
     """How often each of the best trials is trained again, with other seeds."""
     of: int = Field(default=1, ge=1, le=MOST_POINTS, examples=[5])
     """How many of the best trials are repeated; the same as `repeat_best`."""
-    evaluate: EvaluateRepeats = EvaluateRepeats()
-    """What is measured in repeats alone."""
 
 
 LEAST_GPU = 0.0001
@@ -459,14 +431,12 @@ class Sweep(Part):
         if isinstance(repeats := document.get("repeats"), dict):
             # Within a mapping, so that a mistake is told with its whole place, as `repeats.of`.
             parts = TypeAdapter(dict[str, Repeats]).validate_python({"repeats": repeats})
-            long, evaluate = parts["repeats"], document.get("evaluate") or {}
+            long = parts["repeats"]
             document["repeats"] = long.count
             if "of" in long.model_fields_set:
                 if "repeat_best" in document:
                     raise BadInput("give `repeat_best` or `repeats.of`", code="not-together")
                 document["repeat_best"] = long.of
-            if long.evaluate.noise_scale and isinstance(evaluate, dict):
-                document["evaluate"] = {"noise_scale": "repeats", **evaluate}
         if (scale := document.pop("scale", None)) is not None:
             workloads, document["scales"] = expanded(scale)
             if isinstance(given := document.get("workloads", []), list):

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.sweep import Repeats, Sweep
 from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
+from orchestrator.results.purpose import STUDIES, without_gone
 
 FileModel = TypeVar("FileModel", bound=BaseModel)
 
@@ -48,7 +49,10 @@ def find_file(kind: str, name: str, folder: Path) -> Path:
 
 def load_sweep(path: Path, overrides: Iterable[str] = ()) -> Sweep:
     """The sweep in the file at `path` after `key=value` overrides (dotted keys, YAML values)."""
-    document = overridden(read_yaml(path), overrides)
+    document = read_yaml(path)
+    if (path.parent / STUDIES).is_file():  # that of a run, which an earlier version may have made
+        document = without_gone(document)
+    document = overridden(document, overrides)
     if {*document} & {TRUNK, WORKLOADS} == {TRUNK}:
         raise BadInput(
             f"{path} describes branches: `orchestrate branch {path}` trains them.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 
@@ -20,20 +19,15 @@ from orchestrator.workloads import prepare
 logger = logging.getLogger(__name__)
 
 
-class Width(NamedTuple):
-    width: int
-    reason: str
-    """The reason why the width is not larger; empty if there is nothing to say."""
-
-
 def widths_of(
     studies: Iterable[Study],
     resources: Resources,
     kind: DeviceKind,
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
-) -> dict[StudyKey, Width]:
-    """The width of each study. It depends on the study and the kind of device alone, so that two
+) -> dict[StudyKey, tuple[int, str]]:
+    """The width of each study, and the reason why it is not larger, which is empty if there is
+    nothing to say. The width depends on the study and the kind of device alone, so that two
     runs agree; one that is `known` stays. Trials are tried out on a CPU: every machine has one."""
     cpu = torch.device("cpu")
     reasons: dict[tuple[str, str], str | None] = {}
@@ -44,7 +38,7 @@ def widths_of(
         for study in studies:
             one_by_one = _one_by_one(study, resources)
             if study.key in known or one_by_one is not None:
-                found[study.key] = Width(known.get(study.key, 1), one_by_one or "")
+                found[study.key] = known.get(study.key, 1), one_by_one or ""
                 continue
             trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
             try:
@@ -57,11 +51,11 @@ def widths_of(
                     reasons[of_recipe] = why_not(trial, *prepared, cpu)
             except Exception:
                 # An error in the workload's code is reported when it is trained.
-                found[study.key] = Width(1, "")
+                found[study.key] = 1, ""
                 continue
             if width > 1 and (why := reasons[of_recipe]) is not None:
                 width, reason = 1, f"they can't be stacked: {why}"
-            found[study.key] = Width(min(width, study.trials), reason)
+            found[study.key] = min(width, study.trials), reason
     return found
 
 

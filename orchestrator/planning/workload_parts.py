@@ -105,11 +105,7 @@ class ProgramWorkload(Part):
         default=None, examples=["torchrun train.py --lr {learning_rate} --batch-size {batch_size}"]
     )
     """The command, as a line or as a list of arguments, with placeholders in braces. No shell reads
-    it. Beside `command`, it is what `${program}` stands for there."""
-    command: list[str] | None = Field(
-        default=None, max_length=1000, examples=[["${interpreter}", "${program}", "${args}"]]
-    )
-    """The command as a sweep of Weights & Biases has it."""
+    it."""
     function: Text | None = Field(default=None, examples=["train.py:main"])
     """A Python function in place of a command. It is called with the trial, in a process of its own
     for each device."""
@@ -168,13 +164,6 @@ class ProgramWorkload(Part):
         command: tuple[str, ...]
         if self.function is not None:
             command = (*FUNCTION, self.function)
-        elif self.command is not None:
-            if not isinstance(self.program, str):
-                raise BadInput("beside `command`, `program` is the name of a file")
-            command = tuple(
-                part.replace("${program}", self.program).replace("{program}", self.program)
-                for part in self.command
-            )
         else:
             assert self.program is not None
             command = split(self.program)

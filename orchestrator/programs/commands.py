@@ -26,10 +26,7 @@ BATCHES = ("batch_size", "batch_size_per_device", "batch_tokens")
 OF_TRIAL = (*BATCHES, "accumulation_steps", "seed", "steps", "devices", "folder")
 """Placeholders that every program may use, and that `arguments` may name."""
 
-OTHERS = ("args_json", "env", "interpreter", "program")
-
-ENV = "/usr/bin/env"
-"""What `${env}` stands for."""
+OTHERS = ("args_json", "interpreter")
 
 
 def split(command: str | Sequence[str]) -> tuple[str, ...]:
@@ -139,7 +136,6 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
         "steps": study.budget_steps,
         "devices": devices,
         "folder": str(folder),
-        "env": ENV,
         "interpreter": sys.executable,
     }
     if {"batch_size_per_device", "accumulation_steps"} & mentioned(program, trial.params):

@@ -43,7 +43,6 @@ from orchestrator.records.studies import (
     ENOUGH_SIZES,
     MANY,
     WIDEST_SPACING,
-    Divergence,
     EvaluationGrid,
     Extras,
     Heard,

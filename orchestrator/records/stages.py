@@ -114,12 +114,6 @@ class Cooldown:
     def __post_init__(self) -> None:
         if (self.fraction is None) == (self.steps is None):
             raise BadInput("give `fraction` or `steps`, not both", code="not-together")
-        if self.steps is not None and self.steps < 1:
-            raise wrong_value("`steps`", "at least 1", self.steps)
-        if self.fraction is not None and not 0 < self.fraction < 1:
-            raise wrong_value("`fraction`", "above 0 and below 1", self.fraction)
-        if not 0 <= self.end_factor < 1:
-            raise wrong_value("`end_factor`", "from 0 to below 1", self.end_factor)
 
     def __str__(self) -> str:
         part = f"{self.steps:,} steps" if self.fraction is None else f"{100 * self.fraction:g} %"

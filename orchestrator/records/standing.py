@@ -9,6 +9,10 @@ from orchestrator.records.goals import STAYS, Goal, Watch
 from orchestrator.records.studies import Study
 from orchestrator.records.trials import Measurement, Status
 
+FAR, IN_A_ROW = 1000.0, 10
+"""A trial with finite losses has diverged if a loss was more than this many times its first
+measured value, in so many evaluations in a row."""
+
 
 class Standing:
     """The measurements of a trial so far, and what follows from them: goals that it has not
@@ -119,11 +123,10 @@ class Standing:
         return "reached" if reached else "exhausted"
 
     def _far_above(self, metrics: Mapping[str, float]) -> bool:
-        rule = self._study.divergence
         for name, value in metrics.items():
             # The first loss of a batch is no basis for comparison: it may be of a single example.
             if name.endswith("loss") and not name.startswith("batch/"):
                 first = abs(self._first.setdefault(name, value))
-                above = value > rule.above * first > 0
+                above = value > FAR * first > 0
                 self._high[name] = self._high.get(name, 0) + 1 if above else 0
-        return max(self._high.values(), default=0) >= rule.evaluations
+        return max(self._high.values(), default=0) >= IN_A_ROW

@@ -62,15 +62,6 @@ class Extras:
     precision: Literal["float32", "bfloat16"] = "float32"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Divergence:
-    """The rule by which a trial with finite losses counts as diverged: a loss was above `above`
-    times its first measured value in `evaluations` evaluations in a row."""
-
-    above: float = 1000.0
-    evaluations: int = 10
-
-
 Source = Literal["report", "stdout", "jsonl", "tensorboard"]
 
 
@@ -204,7 +195,6 @@ class Study:
     keep: Annotated[int, FREE, "stop.keep"] = 1
     """Number of best trials whose steps to goal are known exactly; 1: only the winner's."""
     extras: Annotated[Extras, COURSE, "evaluate"] = Extras()
-    divergence: Annotated[Divergence, COURSE, "stop.diverged"] = Divergence()
     batch_schedule: Annotated[BatchSchedule | None, COURSE] = None
     """The batch sizes along a training; None: the batch size is constant."""
     cooldown: Annotated[Cooldown | None, COURSE] = None
@@ -273,6 +263,11 @@ class Study:
     def examples(self, step: int) -> int:
         """Returns the number of examples that are trained in the first `step` steps."""
         return self.batches.examples(step)
+
+    @property
+    def budget_examples(self) -> int:
+        """Largest number of examples that a trial trains."""
+        return self.examples(self.budget_steps)
 
     def following(self, step: int) -> int:
         """Returns the step of the measurement that follows the measurement at `step`."""

@@ -24,7 +24,7 @@ def best_in_budget(
             continue
         within = Within(amount=min(study.budget_steps for study in mine), unit="steps")
         if size := mine[0].train_size:
-            epochs = min(study.examples(study.budget_steps) // size for study in mine)
+            epochs = min(study.budget_examples // size for study in mine)
             within = Within(amount=epochs, unit="epochs") if epochs else within
         upwards = goal.direction == ">"
         found[recipe] = best_of_studies(run, mine, goal.metric, maximise=upwards, within=[within])

@@ -4,8 +4,7 @@ listed here, such as archives."""
 from orchestrator.results.best import BestRow, best_of, best_of_studies
 from orchestrator.results.counting import Within
 from orchestrator.results.frontier import FrontierRow, GoalOf, frontier_of, parse_goals
-from orchestrator.results.frontier_files import best_to_csv, to_csv, write_frontier
-from orchestrator.results.lock import Elsewhere
+from orchestrator.results.frontier_files import to_csv, write_frontier
 from orchestrator.results.outcomes import (
     MeanCost,
     StepTime,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from orchestrator.results.best import BestRow
 from orchestrator.results.frontier import FrontierRow
 from orchestrator.results.store import RunFiles
 from orchestrator.results.tables import write_table
@@ -45,29 +43,12 @@ def to_csv(rows: Sequence[FrontierRow]) -> str:
     more = [
         {f"repeats_{name}": getattr(row.repeats, name, None) for name in repeated} for row in rows
     ]
-    return _csv(columns, rows, more)
-
-
-def best_to_csv(rows: Sequence[BestRow]) -> str:
-    columns = [
-        "workload", "recipe", "optimizer", "batch_size", "metric", "within", "trained_enough",
-        "censored", "value", "step", "trial", "seed", "params",
-    ]  # fmt: skip
-    return _csv(columns, rows)
-
-
-def _csv(
-    columns: Sequence[str],
-    rows: Sequence[FrontierRow | BestRow],
-    more: Sequence[Mapping[str, Any]] = (),
-) -> str:
-    """CSV with the given `columns` of each row, the `more` fields, and the row's metrics."""
     metrics = sorted({name for row in rows for name in row.metrics})
     text = io.StringIO()
     names = [*columns, *(more[0] if more else ()), *metrics]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    for row, others in zip(rows, more or [{}] * len(rows), strict=True):
+    for row, others in zip(rows, more, strict=True):
         fields = {name: getattr(row, name) for name in columns}
         fields["params"] = None if row.params is None else json.dumps(row.params)
         writer.writerow({**fields, **others, **row.metrics})

@@ -27,10 +27,6 @@ HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on ([\w.-]+)\n")
 container that may be a sweep."""
 
 
-class Elsewhere(BadInput):
-    """Raised if a process of another machine holds the lock, or may hold it."""
-
-
 @contextmanager
 def held(place: Place) -> Iterator[Callable[[], None]]:
     """Holds the lock of the run at `place` during the `with` block, so that no other process of
@@ -64,8 +60,8 @@ def _check(place: Place, file: int) -> None:
 
 def holder(place: Place) -> int | None:
     """The process of this user and machine that holds the lock; None if there is none. A signal may
-    be sent to that process, so this raises `BadInput` if another user holds the lock, or if the
-    holder is uncertain, and `Elsewhere` if it is that of another machine."""
+    be sent to that process, so this raises `BadInput` if another user or machine holds the lock, or
+    if the holder is uncertain."""
     try:
         with _opened(place, os.O_RDONLY) as file:
             free = _takes(place, file, fcntl.LOCK_SH)
@@ -77,8 +73,9 @@ def holder(place: Place) -> int | None:
     found = HOLDER.fullmatch(said)
     # Some shared file systems keep locks within each machine.
     if found is not None and found[2] != socket.gethostname():
-        raise Elsewhere(
-            f"A process of another machine is writing to {place}: {said.strip()}.",
+        raise BadInput(
+            f"A process of another machine is writing to {place}: {said.strip()}. `orchestrate "
+            f"stop` ends it there; on Slurm, `scancel` ends its job.",
             code="not-yours",
         )
     if free:

@@ -14,7 +14,6 @@ from orchestrator.records import (
     BadInput,
     BatchSchedule,
     Choice,
-    Divergence,
     EvaluationGrid,
     Extras,
     Goal,
@@ -172,7 +171,6 @@ def study_from(entry: Mapping[str, Any]) -> Study:
         "goals": tuple(Goal(**goal) for goal in entry["goals"]),
         "grid": EvaluationGrid(**entry["grid"]),
         "extras": Extras(**entry["extras"]),
-        "divergence": Divergence(**entry["divergence"]),
         "states_at": tuple(entry.get("states_at", ())),
         "search": SearchPlan(**{**entry["search"], "points": tuple(entry["search"]["points"])}),
     }
@@ -195,24 +193,30 @@ def _space_entry(value: Any) -> Any:
     return Range(**value)
 
 
-GONE = frozenset({"baseline", "distance", "extend", "gradient_norm", "limits", "when"})
-"""Settings of earlier versions, which no longer exist."""
+GONE = frozenset(
+    {
+        "branch.points.spacing", "divergence", "evaluate.distance", "evaluate.gradient_norm",
+        "extras.distance", "extras.gradient_norm", "programs.*.command", "recipes.rules",
+        "report.baseline", "search.extend", "space.*.limits", "space.*.when", "stop.diverged",
+    }
+)  # fmt: skip
+"""Settings of earlier versions, which no longer exist: their keys, from the outermost in. The keys
+of programs and spaces are any names."""
 
-NAMED = frozenset(
-    {"arguments", "grid", "only", "points", "programs", "rules", "scales", "schedule", "space"}
-)
-"""Settings whose keys, or those of whose items, are names that users give."""
+NAMED = frozenset({"programs", "space"})
 
 
-def without_gone(part: Any, *, of_names: bool = False) -> Any:
-    """A part of a file without the settings that no longer exist. `of_names`: its own keys are
-    names, which may be any."""
+def without_gone(part: Any, inside: str = "") -> Any:
+    """A part of a file, `inside` of these keys, without the settings that no longer exist."""
     if isinstance(part, list):
-        return [without_gone(item, of_names=of_names) for item in part]
+        return [without_gone(item, inside) for item in part]
     if not isinstance(part, Mapping):
         return part
+    paths = {key: f"{inside}.{key}".lstrip(".") for key in part}
+    if inside in NAMED:
+        paths = dict.fromkeys(part, f"{inside}.*")
     return {
-        key: without_gone(value, of_names=key in NAMED and (key == "only" or not of_names))
+        key: without_gone(value, paths[key])
         for key, value in part.items()
-        if of_names or key not in GONE
+        if paths[key] not in GONE
     }

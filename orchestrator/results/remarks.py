@@ -86,7 +86,7 @@ def starved(study: Study, needed: Mapping[int, int]) -> tuple[str, ...]:
     every larger batch size needed. `needed` holds these numbers of examples by batch size."""
     larger = [(examples, size) for size, examples in needed.items() if size > study.batch_size]
     examples, size = min(larger, default=(0, 0))
-    budget = study.examples(study.budget_steps)
+    budget = study.budget_examples
     if budget >= examples:
         return ()
     unit = "examples" if study.train_size is None else "epochs"

@@ -34,7 +34,7 @@ from orchestrator.files.cores import cores
 from orchestrator.files.places import Place
 from orchestrator.records import BadInput, FinishedTrial, Study, StudyKey, unreadable
 from orchestrator.results import lock
-from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json
+from orchestrator.results.purpose import KEY, STUDIES, Purpose, to_json, without_gone
 from orchestrator.results.study_files import StudyFiles
 from orchestrator.results.tables import finished_trial, of_trial, tables_of
 
@@ -48,8 +48,6 @@ Progress = Callable[[int, int], None]
 
 TIMED = "step_times.json"
 
-STOP = ".stop"
-"""Name of the file that asks the process that writes to a run to end, on whatever machine."""
 
 REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
@@ -134,7 +132,8 @@ class RunFiles(Purpose):
 
         file = self.place / "sweep.yaml"
         try:
-            return parse_mapping(file.read_text(), str(file))
+            sweep: dict[str, Any] = without_gone(parse_mapping(file.read_text(), str(file)))
+            return sweep
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
@@ -152,26 +151,14 @@ class RunFiles(Purpose):
         machine writes to it. This works for buckets, too."""
         with lock.held(self.place) as check:
             self.check_place = check
-            self.ask_to_end(False)  # an earlier process
             try:
                 yield
             finally:
-                self.ask_to_end(False)
                 self.check_place = lambda: None
 
-    @property
-    def is_asked_to_end(self) -> bool:
-        return self.place.local is not None and (self.place.local / STOP).exists()
-
-    def ask_to_end(self, asked: bool = True) -> None:
-        """Asks the process that writes to the run to end, on whatever machine, or withdraws it."""
-        if self.place.local is not None:
-            file = self.place.local / STOP
-            file.touch() if asked else file.unlink(missing_ok=True)
-
     def writer(self) -> int | None:
-        """The process of this machine that writes to this run, or None. Raises `Elsewhere` for that
-        of another machine, and `BadInput` for that of another user."""
+        """The process of this machine that writes to this run, or None. Raises `BadInput` for that
+        of another machine or user."""
         return lock.holder(self.place)
 
     @contextmanager

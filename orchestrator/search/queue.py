@@ -233,4 +233,4 @@ class Director(Queue):
 
 
 def _cost(study: Study) -> int:
-    return study.examples(study.budget_steps) + study.budget_steps * STEP_IN_EXAMPLES
+    return study.budget_examples + study.budget_steps * STEP_IN_EXAMPLES

@@ -102,7 +102,6 @@ class Dispatcher:
         self._run, self._queue, self._executor, self._widths = run, queue, executor, widths
         self._faults, self._progress, self._clock = faults, progress, clock
         self._asked_to_end = asked_to_end
-        listeners = [*executor.listeners, *listeners]
         self._records = Records(run, queue, executor, faults, progress, listeners, clock)
         self._retries = Retries(faults.max_failures, clock)
         self._serials = itertools.count(1)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:  # the process of the board should load next to nothing
     from pathlib import Path
 
-    from orchestrator.planning.sweep import Resources
+    from orchestrator.planning.sweep import Resources, Sweep
     from orchestrator.records import FinishedTrial, Study, StudyKey, TrialKey
+    from orchestrator.results import RunFiles
     from orchestrator.search import AnySearch, Bounds, Proposal
 
 
@@ -19,6 +20,18 @@ ERROR_LINES = 20
 where."""
 
 LINE_CHARACTERS = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What an executor is opened for: to train these studies of a run."""
+
+    run: RunFiles
+    sweep: Sweep
+    studies: Sequence[Study]
+    data_dir: Path | None = None
+    asked_to_end: Callable[[], bool] = lambda: False
+    """Tells whether the user has asked for the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +103,6 @@ class Executor(Protocol):
     data_dir: Path | None
     ranks: int
     """Number of ranks that can train at once."""
-    listeners: Sequence[Listener] = ()
-    """Those whom the executor itself wants to be told of trials."""
 
     @property
     def has_room(self) -> bool:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from pathlib import Path
 
 from orchestrator.files.cores import cores
 from orchestrator.planning.outlook import seconds_at_most
-from orchestrator.planning.sweep import Faults, Sweep
-from orchestrator.programs.hearing import ProgramFailed
-from orchestrator.records import BadInput, Study
-from orchestrator.results import RunFiles
+from orchestrator.planning.sweep import Faults
+from orchestrator.records import BadInput
 from orchestrator.search import PackRace
-from orchestrator.sweeping.executor import Executor, Failure, News, Pack, last_lines
+from orchestrator.sweeping.executor import Executor, Job, News, Pack
 from orchestrator.sweeping.log import logging_to
-from orchestrator.sweeping.tasks import Tasks
+from orchestrator.sweeping.tasks import Tasks, failure_by
 from orchestrator.training import Left, Ranks, gpus_here, one_thread
 
 IDLE_SECONDS = 0.1
@@ -31,10 +27,10 @@ FEW_SECONDS = 10.0
 slot of a small machine would save half of them."""
 
 
-def why_here(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> str | None:
+def why_here(job: Job) -> str | None:
     """The reason why Ray can't help to train these studies on this machine; None if it can, or if
     the sweep asks for what only Ray does. The same at each call, so that a run goes on alike."""
-    asked, faults = sweep.resources, sweep.faults
+    asked, faults, studies = job.sweep.resources, job.sweep.faults, job.studies
     if (
         asked.on(gpus_here()).gpus_per_device
         or asked.cpus_per_rank > 1
@@ -45,53 +41,38 @@ def why_here(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) -> s
     if cores() == 1:
         return "this machine has one core"
     with one_thread():
-        few = seconds_at_most(studies, data_dir) <= FEW_SECONDS
+        few = seconds_at_most(studies, job.data_dir) <= FEW_SECONDS
     return f"all trials together take less than {FEW_SECONDS:g} s" if few else None
 
 
 @contextmanager
-def in_this_process(
-    run: RunFiles,
-    sweep: Sweep,
-    studies: Sequence[Study],
-    data_dir: Path | None,
-    asked_to_end: Callable[[], bool] = lambda: False,
-    *,
-    raise_errors: bool = True,
-) -> Iterator[Executor]:
+def in_this_process(job: Job, *, raise_errors: bool = True) -> Iterator[Executor]:
     """An executor that trains in this process, on one thread of the CPU. With `raise_errors`, an
     exception in the code of a workload is passed on, for example to a debugger. Otherwise, the
     trial is tried again and at last recorded as failed, as on a cluster."""
+    resources = job.sweep.resources
     if several := [
-        s for s in studies if s.program is None and sweep.resources.ranks(s.batch_size) > 1
+        s for s in job.studies if s.program is None and resources.ranks(s.batch_size) > 1
     ]:
         size = several[0].batch_size
         raise BadInput(
             f"--no-ray trains on one rank, but a trial at batch size {size:,} takes "
-            f"{sweep.resources.ranks(size)}, whose sums differ in the last digits. Train it with "
+            f"{resources.ranks(size)}, whose sums differ in the last digits. Train it with "
             f"Ray, or with `resources.max_devices: 1`.",
             code="several-ranks",
         )
-    if sweep.resources.gpus_per_device:
+    if resources.gpus_per_device:
         raise BadInput(
             f"--no-ray trains on the CPU, but resources.gpus_per_device is "
-            f"{sweep.resources.gpus_per_device:g}. Leave one of them out.",
+            f"{resources.gpus_per_device:g}. Leave one of them out.",
             code="conflicting-options",
         )
-    tasks = Tasks(
-        studies=studies,
-        resources=sweep.resources,
-        data_dir=data_dir,
-        checkpoints=run.checkpoints.absolute(),
-        checkpoint_seconds=sweep.checkpoint.every_seconds,
-        logs=run.logs.absolute(),
-        hang_seconds=sweep.faults.hang_seconds,
-    )
+    tasks = Tasks.of(job, resources)
     with (
-        run.log() as log,
+        job.run.log() as log,
         logging_to(log),
         one_thread(),
-        closing(Local(tasks, asked_to_end, raise_errors=raise_errors)) as executor,
+        closing(Local(tasks, job.asked_to_end, raise_errors=raise_errors)) as executor,
     ):
         yield executor
 
@@ -148,18 +129,14 @@ class Local(Executor):
         devices = self.resources.devices(pack.study, self._tasks.hang_seconds)
         try:
             yield from self._tasks.train(pack, PackRace(pack.study), self._ranks, devices)
-        except Left as left:
-            yield News(serial=pack.serial, failure=Failure(text=str(left), machine_lost=True))
-        except ProgramFailed as error:
-            yield News(serial=pack.serial, failure=Failure(text=str(error), died=error.died))
         # A trial may call `sys.exit`.
         except (Exception, SystemExit) as error:
-            # Of a program, it is an error of storage, which has no place in a user's code.
-            if pack.width == 1 and self._raise_errors and pack.study.program is None:
+            # Of a program, it is an error of storage, which has no place in a user's code. In a
+            # stack, the cause may be the stack, and it is not known which of its trials raised.
+            is_theirs = pack.width == 1 and pack.study.program is None
+            if is_theirs and self._raise_errors and not isinstance(error, Left):
                 raise
-            # The cause may be the stack, and it is not known which of its trials raised.
-            text = last_lines("".join(traceback.format_exception(error)))
-            yield News(serial=pack.serial, failure=Failure(text=text))
+            yield News(serial=pack.serial, failure=failure_by(error))
 
     def leave(self) -> bool:
         self._ranks.notice.set()

@@ -6,12 +6,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.records import FinishedTrial, Outcome, Study, StudyKey, Trial, TrialKey
 
 if TYPE_CHECKING:
@@ -24,9 +22,6 @@ logger = logging.getLogger(__name__)
 
 PER_BEST = 1.4
 """Steps of a study's mean trial per step of its best one; 1.0 to 1.9 in the runs of the atlas."""
-
-WORTH_SAYING_SECONDS = 10.0
-"""Seconds of evaluation from which on a note may say that evaluations take much of the time."""
 
 
 @dataclass(kw_only=True)
@@ -71,17 +66,6 @@ class StudyProgress:
         self.furthest = max(self.furthest, outcome.steps)
 
 
-@dataclass(kw_only=True)
-class _Evaluated:
-    """The time that the trials of a workload have spent on training and evaluation so far."""
-
-    examples: int = 0
-    evaluations: int = 0
-    trainings: int = 0
-    training: float = 0.0
-    evaluating: float = 0.0
-
-
 class Progress:
     """The studies of a sweep; `slots` trials can run at once."""
 
@@ -99,7 +83,6 @@ class Progress:
         self.began = time.monotonic()
         self._started: dict[TrialKey, float] = {}
         self._last_stop = 0.0
-        self._evaluated: defaultdict[str, _Evaluated] = defaultdict(_Evaluated)
 
     def note(self, kind: str, text: str) -> bool:
         """Shows a message, but only the first one of its kind. Returns whether it is the first."""
@@ -146,20 +129,6 @@ class Progress:
             study.add(trial, outcome)
             study.timed_steps += outcome.steps - outcome.resumed_steps
             study.busy_seconds += self._last_stop - began if alone else outcome.own_seconds
-
-    def keep(self, finished: FinishedTrial) -> None:
-        """Takes note of a trial that is on disk."""
-        study, outcome = finished.trial.study, finished.outcome
-        if study.program is not None:
-            return  # its evaluations can't be told apart
-        so_far = self._evaluated[study.workload]
-        so_far.examples += study.examples(outcome.steps)
-        so_far.evaluations += len(finished.measurements)
-        so_far.trainings += 1
-        so_far.training += outcome.seconds
-        so_far.evaluating += outcome.evaluation_seconds
-        if so_far.evaluating >= WORTH_SAYING_SECONDS and (said := dear_evaluations(**vars(so_far))):
-            self.note(f"dear {study.workload}", f"{study.workload}: {said}")
 
     @property
     def running(self) -> int:

@@ -110,13 +110,12 @@ class Records:
             self._executor.post(key, bounds)
         search = self._queue.searches[key]
         self._progress.follow(key, search)
-        self._progress.keep(finished)
         self.usage.add(finished)
         for listener in self._listeners:
             try:
                 listener(finished, search)
-            # No error here may end the sweep, which needs neither metrics nor trackers.
+            # No error here may end the sweep, which needs no trackers.
             except Exception as error:
-                said = f"Metrics or trackers missed trials ({error}). Details are in log.txt."
+                said = f"Trackers missed trials ({error}). Details are in log.txt."
                 if self._progress.note("telling", said):
-                    logger.exception("the sweep goes on, but metrics or trackers missed a trial")
+                    logger.exception("the sweep goes on, but trackers missed a trial")

@@ -3,7 +3,6 @@ missing, and writes what was found."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
@@ -20,7 +19,7 @@ from orchestrator.planning.studies import Plan, plan, plan_again
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
 from orchestrator.planning.widths import decide
-from orchestrator.records import BadInput, Study, StudyKey, SweepFailed, counted, mistake
+from orchestrator.records import BadInput, StudyKey, SweepFailed, counted, mistake
 from orchestrator.results import (
     FrontierRow,
     RunFiles,
@@ -32,21 +31,14 @@ from orchestrator.results import (
 from orchestrator.results.provenance import provenance
 from orchestrator.search import Director, Queue
 from orchestrator.sweeping.dispatch import Dispatcher
-from orchestrator.sweeping.executor import Executor
+from orchestrator.sweeping.executor import Executor, Job
 from orchestrator.sweeping.interrupts import heeded
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.tracking import Trackers, check_trackers
 from orchestrator.training import Checkpoint, States
 
-OpensExecutor = Callable[
-    [RunFiles, Sweep, Sequence[Study], Path | None, Callable[[], bool]],
-    AbstractContextManager[Executor],
-]
-"""Opens the executor that trains these studies of a run, with the folder of data. The function
-tells whether the user has asked for the end."""
-
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at whether a file asks for the end."""
+OpensExecutor = Callable[[Job], AbstractContextManager[Executor]]
+"""Opens the executor for a job."""
 
 ENDING = (
     "Ending: the measurements are kept and the results are written. A second interrupt ends it at "
@@ -225,17 +217,7 @@ def _train_missing(
     ended: Ended, planned: Plan, queue: Queue, progress: Progress, how: How
 ) -> Ended:
     """Trains what the queue asks for, and shows progress."""
-    run, interrupted, looked = ended.run, Event(), time.monotonic()
-
-    def asked_to_end() -> bool:
-        nonlocal looked
-        if not interrupted.is_set() and (now := time.monotonic()) - looked > LOOK_SECONDS:
-            looked = now
-            if run.is_asked_to_end:
-                interrupted.set()
-                progress.notes.append(ENDING)
-        return interrupted.is_set()
-
+    run, interrupted = ended.run, Event()
     again = sum(study.most_repeats for study in planned.studies)
     how.say(
         f"{counted(len(planned.studies), 'study')}, "
@@ -244,17 +226,23 @@ def _train_missing(
         f"{f', and up to {again} repeats of the best trials' if again else ''}; the run is "
         f"{run.place}"
     )
-    studies = [search.study for search in queue.searches.values()]
+    job = Job(
+        run=run,
+        sweep=planned.sweep,
+        studies=[search.study for search in queue.searches.values()],
+        data_dir=how.data_dir,
+        asked_to_end=interrupted.is_set,
+    )
     try:
         with (
-            how.open_executor(run, planned.sweep, studies, how.data_dir, asked_to_end) as executor,
+            how.open_executor(job) as executor,
             heeded(interrupted, lambda: progress.notes.append(ENDING)),
             closing(Trackers(how.track, run, queue, planned.sweep.name, how.say)) as trackers,
             how.showing(run, progress),
         ):
             complete = dispatcher_of(
                 run, queue, planned.sweep, executor, progress,
-                listeners=[trackers.hear], asked_to_end=asked_to_end,
+                listeners=[trackers.hear], asked_to_end=interrupted.is_set,
             ).train()  # fmt: skip
     except KeyboardInterrupt:
         return replace(ended, status="interrupted")

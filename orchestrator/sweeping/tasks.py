@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, Self
 
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep import Resources
+from orchestrator.programs.hearing import ProgramFailed
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import log_name, train_program, unshared_folder
 from orchestrator.records import FinishedTrial, Study, TrialKey
 from orchestrator.search import PackRace
-from orchestrator.sweeping.executor import News, Pack
-from orchestrator.training import Checkpoint, Ranks, States, Task, time_alone, train_pack
+from orchestrator.sweeping.executor import Failure, Job, News, Pack, last_lines
+from orchestrator.training import Checkpoint, Left, Ranks, States, Task, time_alone, train_pack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,20 @@ class Tasks:
     logs: Place
     """The folder in which the output of programs is kept."""
     hang_seconds: float | None = None
+
+    @classmethod
+    def of(cls, job: Job, resources: Resources, **more: Any) -> Self:
+        """The tasks of a job on these resources. `more` are fields of a subclass."""
+        return cls(
+            studies=job.studies,
+            resources=resources,
+            data_dir=job.data_dir and job.data_dir.resolve(),
+            checkpoints=job.run.checkpoints.absolute(),
+            checkpoint_seconds=job.sweep.checkpoint.every_seconds,
+            logs=job.run.logs.absolute(),
+            hang_seconds=job.sweep.faults.hang_seconds,
+            **more,
+        )
 
     def train(
         self,
@@ -96,3 +113,12 @@ class Tasks:
     @cached_property
     def _sees_run(self) -> bool:
         return (self.checkpoints.parent / "sweep.yaml").is_file()
+
+
+def failure_by(error: BaseException) -> Failure:
+    """The reason why a pack ended with this error, in a form that can be sent to the driver."""
+    if isinstance(error, Left):
+        return Failure(text=str(error), died=True, machine_lost=True)
+    if isinstance(error, ProgramFailed):
+        return Failure(text=str(error), died=error.died)
+    return Failure(text=last_lines("".join(traceback.format_exception(error))))

@@ -27,14 +27,14 @@ class Usage:
     """Or the machine slept. Starts can't be compared with each other then."""
 
     def add(self, finished: FinishedTrial) -> None:
-        examples, rank_seconds = trained(finished)
-        self.examples[str(finished.trial.study.key)] += examples
+        outcome, study = finished.outcome, finished.trial.study
+        examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
+        self.examples[str(study.key)] += examples
         self.clock_was_set |= abs(time.time() - time.monotonic() - self.offset) > CLOCK_SECONDS
         if finished.started is not None:
-            outcome = finished.outcome
             # A stacked trial shared its rank, so its seconds are spread over its whole duration.
             end = time.time() if outcome.width > 1 else finished.started + outcome.own_seconds
-            self.spans.append((finished.started, end, rank_seconds))
+            self.spans.append((finished.started, end, outcome.own_seconds * finished.ranks))
 
     def summary(self, ranks: int) -> dict[str, Any]:
         starts = [start for start, _, _ in self.spans]
@@ -56,10 +56,3 @@ class Usage:
             "seconds": window,
             "busy_share": busy / (ranks * window) if known else None,
         }
-
-
-def trained(finished: FinishedTrial) -> tuple[int, float]:
-    """The number of examples and of rank-seconds that a trial took since it was last started."""
-    outcome, study = finished.outcome, finished.trial.study
-    examples = study.examples(outcome.steps) - study.examples(outcome.resumed_steps)
-    return examples, outcome.own_seconds * finished.ranks
