@@ -87,6 +87,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     run, home = open_folder / "run", open_folder / "home"
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env |= {"HOME": str(home), "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": SECRET}
+    env["ORCHESTRATE_DASHBOARD"] = "1"  # it listens, too
     everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
