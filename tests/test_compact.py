@@ -22,7 +22,7 @@ from test_growth import command, made
 import orchestrator
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.planning.sweep_file import load_sweep, validated
 from orchestrator.records import STATUSES, BadInput
 from orchestrator.results import (
     RunFiles,
@@ -296,7 +296,25 @@ def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
         )
     )
     assert len(pages) == len(answers) == 1
-    assert json.loads(answers.pop())["confirmed"]
+    answer = json.loads(answers.pop())
+    schedules = {
+        name: schedule
+        for name, schedule in answer["schedules"].items()
+        if len(schedule["stages"]) > 1
+    }
+    assert {one["recipe"] for one in answer["confirmed"]} == {*schedules} != set()
+    for one in answer["confirmed"]:
+        saved = schedules[one["recipe"]]["steps_saved"]
+        assert one["steps_saved"] == pytest.approx(saved, abs=0.01)
+        assert one["seeds"] + one["failed"] == 4
+        assert {"val/loss", "val/error"} == {*one["differences"]}
+    # Each recipe of the file trains as it stands.
+    recipes = yaml.safe_load(Path(run.path, "schedules.yaml").read_text())
+    sweep = {
+        "name": "again", "workloads": ["digits/mlp"], "batch_sizes": [8], "goals": [],
+        "recipes": [schedule["recipe"] for schedule in recipes.values()],
+    }  # fmt: skip
+    assert plan(validated(sweep, "again")).studies
     assert "holds every trial" in command("resume", compact.path, "--no-ray").stderr
 
 
