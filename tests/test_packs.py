@@ -4,7 +4,6 @@ recorded."""
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -24,7 +23,6 @@ from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
 from orchestrator.results import RunFiles
 from orchestrator.search import Director
 from orchestrator.training import Ranks, Task, train_pack
-from orchestrator.training.memory import keep_to_share
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import FAST_BYTES
 from orchestrator.workloads import load_workload
@@ -150,20 +148,6 @@ def test_a_kind_that_no_stack_trains_is_trained_alone(params: dict[str, Any]) ->
     assert [each.outcome.width for each in ended] == [1, 1]
     alone, _ = run_trial(trial)
     assert [m.metrics for m in ended[0].measurements] == [m.metrics for m in alone]
-
-
-@pytest.mark.parametrize(("share", "gib"), [(0.125, 8.75), (0.5, 38.75), (0.02, 0.8)])
-def test_a_process_keeps_to_its_share_of_a_gpu(
-    share: float, gib: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CUDA itself takes a part of each share."""
-    card, taken = SimpleNamespace(total_memory=80 * 2**30), list[float]()
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda part, device: taken.append(part)
-    )
-    keep_to_share(share, torch.device("cuda", 0))
-    assert taken == [pytest.approx(gib / 80)]
 
 
 @pytest.mark.parametrize("fault", ["none", "slots", "rounding"])

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from conftest import TINY, orchestrate, train_all, wait_for
@@ -16,7 +15,6 @@ from test_failures import ON_RANK_1
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.sweeps import train_apart
-from orchestrator.cluster.tune_executor import TuneExecutor
 from orchestrator.planning.machines import Cluster
 
 # isort: split
@@ -105,20 +103,6 @@ def _metrics(text: str) -> Counter[tuple[str, str]]:
         recipe = re.search(r'recipe="(.*?)"', tags)
         found[name, recipe[1] if recipe else ""] += float(value)
     return found
-
-
-@pytest.mark.parametrize(("is_elastic", "later"), [(False, 2), (True, 8)])
-def test_gangs_start_in_all_free_places_at_once(*, is_elastic: bool, later: int) -> None:
-    """Two at a time, eight gangs on a GPU took 40 s to start."""
-    executor = TuneExecutor.__new__(TuneExecutor)
-    executor._places, executor._is_elastic, executor._running = 8, is_elastic, {}
-    for wanted in (8, later):
-        executor._waiting = set()  # all that ran before has begun to train
-        while executor.has_room:
-            number = len(executor._running)
-            executor._running[number] = Mock()
-            executor._waiting.add(number)
-        assert len(executor._waiting) == wanted
 
 
 def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_path: Path) -> None:

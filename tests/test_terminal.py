@@ -4,7 +4,6 @@ import io
 import json
 import math
 import os
-import re
 import subprocess
 import sys
 import time
@@ -291,19 +290,9 @@ def test_trials_that_still_run_count_as_work_in_the_estimate(
     assert progress.seconds_left() == pytest.approx(18 * 10 / 2)
 
 
-def test_what_to_do_next_is_said_once() -> None:
-    row = replace(ROW, batch_size=1024)
-    narrow = replace(row, warnings=("learning_rate 1 is near the upper end, 1, of its range",))
-    short = replace(row, reached=False)
-    failed = replace(row, trials={"failed": 1})
-    for rows, said in (
-        ([row], "open runs/one/report.html"),
-        ([row, narrow], "widen the ranges"),
-        ([narrow, short], r"raise the budget.*sgd at 1,024\)"),
-        ([short, replace(short, recipe="adam")], r"sgd at 1,024 and adam at 1,024\)"),
-        ([short, failed], "runs/one/log.txt.*orchestrate resume runs/one"),
-    ):
-        assert re.search(said, answers.what_next(rows, "runs/one"))
+def test_what_to_do_next_is_a_command() -> None:
+    rows = [replace(ROW, trials={"failed": 1}), replace(ROW, reached=False)]
+    assert "orchestrate resume runs/one (" in answers.what_next(rows, "runs/one")
 
 
 @pytest.mark.dear

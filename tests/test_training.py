@@ -8,13 +8,12 @@ import torch
 from conftest import make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
 
 from orchestrator.records import Divergence, EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.records.standing import Standing
-from orchestrator.training import check_metaparameters, ranks, rehearse
+from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.stackable import why_not
@@ -208,24 +207,6 @@ def test_the_layout_of_a_model_changes_no_more_than_rounding() -> None:
         assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
     workload, splits = prepare(trials[1].study.workload, None, torch.device("cpu"))
     assert why_not(trials[1], workload, splits, torch.device("cpu")) is None
-
-
-def test_objects_of_ranks_with_gpus_stay_out_of_their_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No machine of this kind runs these tests, so one is pretended."""
-    joined = []
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(ranks, "_compute_alike", lambda: None)
-    monkeypatch.setattr(ranks, "_interface_to", lambda host: None)
-    monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: None)
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: joined.append(backend))
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
-    gpu = torch.device("cuda")
-    with ranks.open_ranks(rank=0, count=2, host="127.0.0.1", port=0, device=gpu):
-        (backend,) = joined
-    by_device = dist.BackendConfig(dist.Backend(backend)).get_device_backend_map()
-    assert by_device == {"cpu": "gloo", "cuda": "nccl"}
 
 
 def batch(order: BatchOrder, k: int, start: int = 0, stop: int | None = None) -> torch.Tensor:
