@@ -62,6 +62,15 @@ class MLP(Small):
         )
 
 
+class Idle(MLP):
+    """A model with a parameter that the loss does not depend on."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("idle", nn.Parameter(torch.ones(3)))
+        return model
+
+
 class Smooth(Small):
     """A model with functions for which a CPU computes the last elements of a tensor in another
     way."""

@@ -55,13 +55,6 @@ class Choosing(models.MLP):
         return losses.clamp(max=1.0) if limit > 0.5 else losses
 
 
-class Unused(models.Small):
-    def model(self) -> nn.Module:
-        model = nn.Sequential(nn.Flatten(), nn.Linear(36, models.CLASSES))
-        model.register_parameter("spare", nn.Parameter(torch.ones(3)))
-        return model
-
-
 class WithOneAnother(models.MLP):
     """A model that mixes the examples of a batch."""
 
@@ -101,7 +94,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "lstm": (of(models.LSTM), "lstm"),
     "state": (of(Counting), "give other bits"),
     "python": (of(Choosing, limit=0.3), "data-dependent control flow"),
-    "unused": (of(Unused), "unused"),
+    "unused": (of(models.Idle), "unused"),
     "batches": (of(WithOneAnother), "batch/loss"),
 }
 
