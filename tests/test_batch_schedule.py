@@ -173,29 +173,6 @@ def test_a_recipe_has_one_study_under_its_largest_batch_size() -> None:
     assert study.budget_steps == 50 + -(-(2000 - 1120) // 64)
 
 
-@pytest.mark.parametrize(
-    ("stages", "said"),
-    [
-        ([{"steps": 5}], ("stage-order", 0)),
-        ([{"learning_rate": 2}], ("stage-order", 0)),
-        ([{}, {"batch_size": 16}], ("not-together", 16, "neither")),
-        ([{}, {"batch_size": 16, "steps": 5, "examples": 99}], ("not-together", 16, "both")),
-        ([{}, {"batch_size": 4, "steps": 5}], ("wrong-value", 8, 4)),
-        (
-            [{}, {"batch_size": 16, "steps": 9}, {"batch_size": 32, "steps": 9}],
-            ("stage-order", 16, "72 examples", "at 72"),
-        ),
-        ([{}, {"batch_size": 2000, "steps": 5}], ("batch-too-large", "2,000", "1,400")),
-        ([{}, {"steps": 5, "learning_rate": -1}], ("wrong-value", "1.learning_rate", -1)),
-        ([{}, {"steps": 5, "learning_rate": "cubic"}], ("wrong-value", "'sqrt'", "'cubic'")),
-        ([{"batch_size": 0}], ("wrong-value", "0.batch_size", 0)),
-    ],
-)
-def test_bad_schedules_are_refused_before_anything_starts(stages: Any, said: Any) -> None:
-    with refused(*said, "batch_schedule"):
-        plan(validated(sweep_with([{"batch_size": 8, **stage} for stage in stages]), "here"))
-
-
 def test_a_damaged_schedule_is_refused() -> None:
     with refused("wrong-value", 0):
         BatchSchedule((Stage(batch_size=0),))

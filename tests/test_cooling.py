@@ -269,9 +269,6 @@ COOLED = {
 }
 
 
-GROWING = [{"batch_size": 8}, {"steps": 9, "batch_size": 16}]
-
-
 def planned_of(**changes: Any) -> Plan:
     return plan(Sweep.model_validate({**COOLED, **changes}))
 
@@ -280,38 +277,6 @@ def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
     run, planned = RunFiles(Place.at(path)), planned_of(**changes)
     run.create(planned.sweep.resolved(), planned.studies, {})
     return run, planned
-
-
-def recipe(schedule: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"recipes": [{"name": "cooled", "optimizer": "momentum", "schedule": schedule, **more}]}
-
-
-@pytest.mark.parametrize(
-    ("code", "changes", "shown"),
-    [
-        ("not-together", recipe({"cooldown": {}, "decay": "cosine"}), ["cosine"]),
-        ("not-together", recipe({"cooldown": {"fraction": 0.2, "steps": 9}}), ["fraction"]),
-        ("no-effect", recipe({"cooldown": {"power": 2}}), ["power", "linear"]),
-        ("unknown-name", recipe({"cooldown": {"shape": "linaer"}}), ["linaer", "linear"]),
-        ("wrong-value", recipe({"cooldown": {"fraction": 1}}), ["fraction"]),
-        ("unknown-key", recipe({"cooldown": {"length": 1}}), ["length"]),
-        ("wrong-value", recipe({"cooldown": 0.2}), ["cooldown"]),
-        ("not-together", {"goals": ["val/error < 0.2 for 2 measurements"]}, ["for 2"]),
-        ("not-together", {"goals": ["val/error < 0.2", "val/loss < 1"]}, ["cooldown"]),
-        ("wrong-value", {"goals": ["batch/loss < 1"]}, ["batch/loss"]),
-        ("no-such-budget", {"budget": {"steps": 1}}, ["1", "2"]),
-        (
-            "not-together",
-            recipe({"cooldown": {}}, batch_schedule=GROWING),
-            ["cooldown"],
-        ),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together_is_refused(
-    code: str, changes: dict[str, Any], shown: list[str]
-) -> None:
-    with refused(code, *shown):
-        planned_of(**changes)
 
 
 def test_a_cooldown_has_one_length() -> None:

@@ -18,7 +18,6 @@ from orchestrator import sweep
 from orchestrator.cli import answers, app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
-from orchestrator.records import BadInput
 from orchestrator.report import panel
 from orchestrator.results import RunFiles, frontier_of
 from orchestrator.sweeping import local
@@ -168,24 +167,8 @@ def test_every_command_reads_a_study_that_was_never_measured(tmp_path: Path) -> 
     assert len(frontier_of(run)) == 2
 
 
-@pytest.mark.parametrize("name", ["torch", "orchestrator", "class", "json", "a" * 250])
-def test_start_files_hide_no_module(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["init", name])
-    assert isinstance(result.exception, BadInput)
-    assert not [*tmp_path.iterdir()]
-
-
 def test_a_description_that_contains_itself_is_refused() -> None:
     endless: dict[str, Any] = {**TINY}
     endless["more"] = endless
     with refused("too-many", 100):
         sweep(endless, ray=False)
-
-
-@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@x"])
-def test_names_are_no_formulas(name: str) -> None:
-    with pytest.raises(ValueError, match="formula"):
-        Sweep.model_validate({**TINY, "recipes": [{"name": name, "optimizer": "sgd"}]})
