@@ -21,7 +21,8 @@ from pyarrow import fs
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.planning.studies import Plan
+from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     BadInput,
     EvaluationGrid,
@@ -183,6 +184,13 @@ def train_all(
     return len(told)
 
 
+def made(path: Path, sweep: Sweep) -> tuple[RunFiles, Plan]:
+    """A run of the sweep in which nothing is trained yet."""
+    planned, run = plan(sweep), RunFiles(path)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    return run, planned
+
+
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:
     """Returns everything that a generator yields, and its return value."""
     measurements = []
@@ -288,6 +296,12 @@ def called(*arguments: object) -> str:
     result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def invoked(*arguments: object) -> tuple[int, str]:
+    """The exit code of a command, run in this process, and all that it prints."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    return result.exit_code, result.output
 
 
 def command(*arguments: object) -> list[str]:

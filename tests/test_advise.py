@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, TINY, ended
-from test_growth import SweepFile, made
+from conftest import ROOT, TINY, ended, made
+from test_growth import SweepFile
 from typer.testing import CliRunner
 
 import orchestrator
@@ -194,7 +194,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
         "batch_sizes": [4, 16, 64, 256, "full"], "search": {"trials": 4}, "budget": {"steps": 200},
     }  # fmt: skip
     (folder / "sweep.yaml").write_text(yaml.safe_dump(document))
-    run, planned = made(folder / "run", folder / "sweep.yaml")
+    run, planned = made(folder / "run", load_sweep(folder / "sweep.yaml"))
     for study in planned.studies:
         for index in range(study.trials):
             run.write(by_law(study, index, 0, chance))

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from conftest import TINY, refused, train_all
+from conftest import TINY, made, refused, train_all
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_branching import BRANCHES, TRUNK
 from test_frontier import write_run
-from test_growth import command, made
+from test_growth import command
 
 import orchestrator
 from orchestrator.planning.growth import refuse_incomparable
@@ -227,7 +227,7 @@ def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> 
     changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
     changes["resources"] = {"stack": 1}  # one after the other
     file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
-    run, planned = made(tmp_path / "run", file)
+    run, planned = made(tmp_path / "run", load_sweep(file))
     train_all(run, planned)
     (study,) = planned.studies
     assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_trial, refused, run_trial, train_all
+from conftest import made, make_trial, refused, run_trial, train_all
 from hypothesis import given
 from hypothesis import strategies as st
 from quadratic import Moments
@@ -18,12 +18,11 @@ from stacking import train_stacked, variants
 from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_incomparable
-from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
 from orchestrator.records.stages import Cooldown
-from orchestrator.results import RunFiles
 from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, loop
 
@@ -269,14 +268,8 @@ COOLED = {
 }
 
 
-def planned_of(**changes: Any) -> Plan:
-    return plan(Sweep.model_validate({**COOLED, **changes}))
-
-
-def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
-    run, planned = RunFiles(Place.at(path)), planned_of(**changes)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    return run, planned
+def swept(**changes: Any) -> Sweep:
+    return Sweep.model_validate({**COOLED, **changes})
 
 
 def test_a_cooldown_has_one_length() -> None:
@@ -287,17 +280,17 @@ def test_a_cooldown_has_one_length() -> None:
 
 
 def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:
-    run, _ = made(tmp_path)
+    run, _ = made(tmp_path, swept())
     for changes in ({"budget": {"examples": 40_000}}, {"goals": ["val/error < 0.3"]}):
         with refused("incomparable", tmp_path):
-            refuse_incomparable(run, planned_of(**changes))
-    refuse_incomparable(run, planned_of(search={"trials": 9}))
+            refuse_incomparable(run, plan(swept(**changes)))
+    refuse_incomparable(run, plan(swept(search={"trials": 9})))
     assert [study.cooldown for study in run.studies()] == [FIFTH, FIFTH]
 
 
 def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) -> None:
     changes = {"goals": ["val/error < 0.0001"], "repeats": 0, "search": {"trials": 2}}
-    run, planned = made(tmp_path, **changes)
+    run, planned = made(tmp_path, swept(**changes))
     train_all(run, planned)
     study = run.studies()[0]
     end = FIFTH.end(64) * study.batch_size

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, orchestrate, train_all, wait_for
+from conftest import TINY, made, orchestrate, train_all, wait_for
 from driving import trained_alone
 from test_failures import ON_RANK_1
 
@@ -41,13 +41,6 @@ def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[F
     return frontier_of(run)
 
 
-def sweep_here(path: Path, document: dict[str, Any]) -> list[FrontierRow]:
-    planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(run, planned)
-    return frontier_of(run)
-
-
 @pytest.mark.slow
 def test_a_rank_that_fails_alone_says_why_and_hangs_nobody(
     cluster: Cluster, tmp_path: Path
@@ -72,8 +65,10 @@ def test_warm_gangs_of_two_ranks_find_the_same_and_tell_prometheus(
     shared = {"examples_per_device": 32, "max_devices": 2}
     document = {**TINY, "recipes": [{"name": "told", "optimizer": "sgd"}], "resources": shared}
     rows = sweep_into(tmp_path / "together", cluster, document)
-    alone = sweep_here(tmp_path / "alone", {**document, "resources": {}})
-    assert [(row.steps, row.trial) for row in rows] == [(row.steps, row.trial) for row in alone]
+    alone, planned = made(tmp_path / "alone", Sweep.model_validate({**document, "resources": {}}))
+    train_all(alone, planned)
+    expected = [(row.steps, row.trial) for row in frontier_of(alone)]
+    assert [(row.steps, row.trial) for row in rows] == expected
     study = plan(Sweep.model_validate(document)).studies[0]
     assert RunFiles(tmp_path / "together").trials(study.key)["ranks"].to_pylist() == [2, 2, 2]
 

@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 import jsonschema
 import pytest
-from conftest import TINY, called, make_trial, refused
-from test_growth import made
+from conftest import TINY, called, made, make_trial, refused
 
 from orchestrator.planning import studies
 from orchestrator.planning.growth import refuse_incomparable
@@ -442,7 +441,7 @@ def test_a_run_grows_by_a_size_and_keeps_the_places_of_all(tmp_path: Path) -> No
     file = tmp_path / "sweep.yaml"
     rest = {"name": "x", "recipes": ["sgd"], "batch_sizes": [4], "budget": {"steps": 10}}
     file.write_text(str({**rest, "scale": {"workload": QUADRATIC, "d": [10, 20]}}))
-    run, _ = made(tmp_path / "run", file)
+    run, _ = made(tmp_path / "run", load_sweep(file))
     assert run.sweep()["scales"]["noisy_quadratic?replicas=2&d=20"] == {"d": 20}
     larger = plan(load_sweep(file, ["scale.d=[10, 20, 40]"]))
     refuse_incomparable(run, larger)
