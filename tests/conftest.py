@@ -1,6 +1,7 @@
 """Fixtures and functions that all tests share: trials of any kind, sweep files, and the command as
 users call it."""
 
+import json
 import os
 import re
 import subprocess
@@ -189,6 +190,32 @@ def made(path: Path, sweep: Sweep) -> tuple[RunFiles, Plan]:
     planned, run = plan(sweep), RunFiles(path)
     run.create(planned.sweep.resolved(), planned.studies, {})
     return run, planned
+
+
+NOBODY = 65534
+
+
+def by_nobody(work: Callable[[], Any]) -> Any:
+    """What `work` returns to another user of the machine, or why it is refused."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            try:
+                found = work()
+            except BadInput as error:
+                found = f"{error.code}: {error}"
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(found, pipe)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(said)
 
 
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:
