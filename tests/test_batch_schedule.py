@@ -1,7 +1,6 @@
 """Batch sizes that grow along a training."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,19 +118,6 @@ def test_measurements_are_as_many_examples_apart_as_without() -> None:
 
 
 GROWING = growing((8, 0, 1.0), (16, 31 * 8, 1.5), (40, 31 * 8 + 10 * 16, 2.0))
-
-
-@pytest.mark.dear
-def test_ranks_and_micro_batches_change_nothing(train_on_pair: Callable[..., Any]) -> None:
-    trial = trial_of(GROWING, precision="float64")
-    whole, _ = run_trial(trial)
-    for again, _ in (
-        train_on_pair(trial),
-        train_on_pair(trial, micro_batch=7),
-        run_trial(trial, micro_batch=9),
-    ):
-        for one, other in zip(whole, again, strict=True):
-            assert other.metrics == pytest.approx(one.metrics, rel=1e-10), one.step
 
 
 @pytest.mark.parametrize("at", [30, 31, 32, 41])

@@ -11,7 +11,8 @@ from typing import Any
 import models
 import pytest
 import yaml
-from conftest import ended, exhaust, make_trial, refused
+from conftest import ended, make_trial, refused
+from stacking import packed
 from test_growth import command
 
 import orchestrator
@@ -32,7 +33,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import RunFiles
 from orchestrator.search import Branching, Fork
-from orchestrator.training import Ranks, States, Task, train_pack
+from orchestrator.training import States, Task
 
 TRUNK: dict[str, Any] = {
     "workload": "digits/mlp",
@@ -90,10 +91,8 @@ def test_a_branch_goes_on_as_its_trunk_did(tmp_path: Path) -> None:
 
 
 def trained(trials: Sequence[Trial], states: States, width: int) -> list[list[Measurement]]:
-    tasks = [Task(trial=trial, states=states) for trial in trials]
-    events, _ = exhaust(train_pack(tasks, width, Ranks()))
-    over = [event for _, event in events if isinstance(event, FinishedTrial)]
-    return [[*one.measurements] for one in sorted(over, key=lambda one: one.trial.index)]
+    ended = packed([Task(trial=trial, states=states) for trial in trials], width)
+    return [[*one.measurements] for one in ended]
 
 
 def test_a_state_that_is_gone_is_told(tmp_path: Path) -> None:

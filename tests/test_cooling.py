@@ -17,8 +17,6 @@ from stacking import train_stacked, variants
 
 from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
-from orchestrator.planning.growth import refuse_incomparable
-from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
@@ -195,16 +193,6 @@ def test_kills_change_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.dear
-def test_two_ranks_find_the_same(train_on_pair: Callable[..., Any]) -> None:
-    trial = cooled_trial(params={"learning_rate": 0.05, "momentum": 0.9, "precision": "float64"})
-    alone, outcome = run_trial(trial)
-    together, both = train_on_pair(trial)
-    assert both.steps == outcome.steps
-    for one, other in zip(alone, together, strict=True):
-        assert other.metrics == pytest.approx(one.metrics, rel=1e-6)
-
-
 def test_without_a_goal_the_whole_ladder_is_trained() -> None:
     trial = cooled_trial(goals=[], budget_steps=100)
     measurements, outcome = run_trial(trial)
@@ -277,15 +265,6 @@ def test_a_cooldown_has_one_length() -> None:
         Cooldown()
     with refused("wrong-value", "steps"):
         Cooldown(steps=0)
-
-
-def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:
-    run, _ = made(tmp_path, swept())
-    for changes in ({"budget": {"examples": 40_000}}, {"goals": ["val/error < 0.3"]}):
-        with refused("incomparable", tmp_path):
-            refuse_incomparable(run, plan(swept(**changes)))
-    refuse_incomparable(run, plan(swept(search={"trials": 9})))
-    assert [study.cooldown for study in run.studies()] == [FIFTH, FIFTH]
 
 
 def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import models
 import pytest
 import torch
 from conftest import make_trial, run_trial
-from stacking import variants
+from stacking import packed, variants
 from test_growth import command
 from torch import nn
 
@@ -19,10 +19,10 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
-from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
+from orchestrator.records import EvaluationGrid, Study, Trial
 from orchestrator.results import RunFiles
 from orchestrator.search import Director
-from orchestrator.training import Ranks, Task, train_pack
+from orchestrator.training import Task
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import FAST_BYTES
 from orchestrator.workloads import load_workload
@@ -130,10 +130,8 @@ def test_where_memory_runs_out_fewer_train_together(
 
     monkeypatch.setattr(Stack, "_take_step", take_step)
     tasks = [Task(trial=one) for one in variants(trial, 5)]
-    ended = [
-        event for _, event in train_pack(tasks, 5, Ranks()) if isinstance(event, FinishedTrial)
-    ]
-    assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
+    ended = packed(tasks, 5)
+    assert [each.trial.index for each in ended] == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
 
@@ -143,8 +141,7 @@ def test_a_kind_that_no_stack_trains_is_trained_alone(params: dict[str, Any]) ->
     """A study may have others, of which the plan tries one."""
     trial = make_trial(params={"learning_rate": 0.1, **params}, budget_steps=10)
     tasks = [Task(trial=one) for one in variants(trial, 2)]
-    events = [event for _, event in train_pack(tasks, 6, Ranks())]
-    ended = [event for event in events if isinstance(event, FinishedTrial)]
+    ended = packed(tasks, 6)
     assert [each.outcome.width for each in ended] == [1, 1]
     alone, _ = run_trial(trial)
     assert [m.metrics for m in ended[0].measurements] == [m.metrics for m in alone]
@@ -170,9 +167,7 @@ def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
     monkeypatch.setattr("orchestrator.training.pack.TRIED", ())
     monkeypatch.setattr("orchestrator.training.pack._reasons", {})
     tasks = [Task(trial=one) for one in variants(trial, 3)]
-    ended = [
-        event for _, event in train_pack(tasks, 6, Ranks()) if isinstance(event, FinishedTrial)
-    ]
+    ended = packed(tasks, 6)
     assert [each.outcome.width for each in ended] == [6 if fault == "none" else 1] * 3
     said = {"none": "", "slots": "depend on its slot", "rounding": "a stack makes"}
     assert said[fault] in caplog.text

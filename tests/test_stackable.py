@@ -72,15 +72,6 @@ def of(workload: type, **params: Any) -> Trial:
     return make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [models.MLP, models.GhostCNN, models.Frozen, models.Nested, models.Transformer, models.Smooth],
-)
-def test_what_can_be_stacked(workload: type) -> None:
-    assert reason(of(workload, label_smoothing=0.1)) is None
-    assert reason(of(workload, dropout=0.0) if workload is models.MLP else of(workload)) is None
-
-
 REFUSED: dict[str, tuple[Trial, str]] = {
     "optimizer": (make_trial(optimizer="soap"), "'soap' comes from a library"),
     "muon": (make_trial(optimizer="muon", params={"ns_steps": 3}), "Muon without 'ns_steps'"),
