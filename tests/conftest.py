@@ -1,6 +1,7 @@
 """Fixtures and functions that all tests share: trials of any kind, sweep files, and the command as
 users call it."""
 
+import json
 import os
 import re
 import subprocess
@@ -21,7 +22,8 @@ from pyarrow import fs
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
-from orchestrator.planning.studies import Plan
+from orchestrator.planning.studies import Plan, plan
+from orchestrator.planning.sweep import Sweep
 from orchestrator.records import (
     BadInput,
     EvaluationGrid,
@@ -190,6 +192,39 @@ def train_all(
     return len(told)
 
 
+def made(path: Path, sweep: Sweep) -> tuple[RunFiles, Plan]:
+    """A run of the sweep in which nothing is trained yet."""
+    planned, run = plan(sweep), RunFiles(path)
+    run.create(planned.sweep.resolved(), planned.studies, {})
+    return run, planned
+
+
+NOBODY = 65534
+
+
+def by_nobody(work: Callable[[], Any]) -> Any:
+    """What `work` returns to another user of the machine, or why it is refused."""
+    reading, writing = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            try:
+                found = work()
+            except BadInput as error:
+                found = f"{error.code}: {error}"
+            with os.fdopen(writing, "w") as pipe:
+                json.dump(found, pipe)
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return json.loads(said)
+
+
 def exhaust(training: Any) -> tuple[list[Measurement], Any]:
     """Returns everything that a generator yields, and its return value."""
     measurements = []
@@ -295,6 +330,12 @@ def called(*arguments: object) -> str:
     result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+def invoked(*arguments: object) -> tuple[int, str]:
+    """The exit code of a command, run in this process, and all that it prints."""
+    result = CliRunner().invoke(app, [*map(str, arguments)], catch_exceptions=False)
+    return result.exit_code, result.output
 
 
 def command(*arguments: object) -> list[str]:

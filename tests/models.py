@@ -64,6 +64,15 @@ class MLP(Small):
         )
 
 
+class Idle(MLP):
+    """A model with a parameter that the loss does not depend on."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_parameter("idle", nn.Parameter(torch.ones(3)))
+        return model
+
+
 class Smooth(Small):
     """A model with functions for which a CPU computes the last elements of a tensor in another
     way."""
@@ -216,6 +225,21 @@ class Scenes(Workload):
         return {"loss": means["loss"], "mean_iou": overlap.nanmean()}
 
 
+class Greedy(MLP):
+    """Runs out of memory with more than 10 examples at once."""
+
+    most = 10
+
+    def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
+        if len(batch[0]) > self.most:
+            raise torch.OutOfMemoryError("out of memory, says the test")
+        return super().loss(model, batch)
+
+
+class Insatiable(Greedy):
+    most = 0
+
+
 class Words(Small):
     """Sequences of 7 tokens out of 11."""
 
@@ -253,21 +277,3 @@ class _Transformer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.head(self.layer(self.embedding(tokens)).mean(dim=1))
-
-
-class Greedy(MLP):
-    """Runs out of memory with more than 10 examples at once."""
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
-        if len(batch[0]) > 10:
-            raise torch.OutOfMemoryError("out of memory, says the test")
-        return super().loss(model, batch)
-
-
-class Insatiable(MLP):
-    """Runs out of memory with any number of examples."""
-
-    def loss(self, model: nn.Module, batch: Batch) -> Tensor:  # type: ignore[override]
-        if len(batch[0]) > 0:
-            raise torch.OutOfMemoryError("out of memory, says the test")
-        return super().loss(model, batch)

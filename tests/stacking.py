@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.records import Measurement, Trial
-from orchestrator.training import Ranks
-from orchestrator.training.entry import Task
+from orchestrator.records import FinishedTrial, Measurement, Trial
+from orchestrator.training import Ranks, Task, train_pack
 from orchestrator.training.loop import train_all
 from orchestrator.training.stack import Stack
 
@@ -28,6 +27,13 @@ def train_stacked(
         if isinstance(event, Measurement):
             found[id(trial)].append(replace(event, seconds=0.0))
     return [found[id(trial)] for trial in ours]
+
+
+def packed(tasks: Sequence[Task], width: int) -> list[FinishedTrial]:
+    """Trains what one process of a sweep gets at a time. Returns the trials in order of index."""
+    events = [event for _, event in train_pack(tasks, width, Ranks())]
+    ended = [event for event in events if isinstance(event, FinishedTrial)]
+    return sorted(ended, key=lambda one: one.trial.index)
 
 
 def variants(trial: Trial, count: int, **changes: Sequence[Any]) -> list[Trial]:

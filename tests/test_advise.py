@@ -4,13 +4,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, TINY, ended, refused
-from test_growth import SweepFile, made
+from conftest import ROOT, TINY, ended, made
+from test_growth import SweepFile
 from typer.testing import CliRunner
 
 import orchestrator
@@ -67,26 +66,6 @@ def test_more_is_of_the_studies_that_an_entry_names(sweep_file: SweepFile) -> No
         ("sgd", 1400): (6, 5),
         ("momentum", 1400): (4, 0),
     }
-
-
-@pytest.mark.parametrize(
-    ("entry", "said"),
-    [
-        ("recipes: [sdg], batch_sizes: [64], trials: 6", ("unknown-name", "more.0 'sdg'", "'sgd'")),
-        ("workloads: [x], batch_sizes: [64], trials: 6", ("unknown-name", "more.0 'x'")),
-        ("batch_sizes: [65], trials: 6", ("bad-input", "more.0.batch_sizes", 65, "64, 256")),
-        ("batch_sizes: [full], trials: 6", ("bad-input", "more.0.batch_sizes", "full")),
-        ("batch_sizes: [64], trials: 2", ("bad-input", "more.0.trials", 3, 2)),
-        ("batch_sizes: [64], repeats: 1", ("bad-input", "more.0.repeats", 2, 1)),
-        ("batch_sizes: [64]", ("wrong-value", "more.0", "`trials`", "`repeats`")),
-        ("trials: 6", ("missing-key", "more.0.batch_sizes")),
-        ("batch_sizes: [64], trials: 9", ("bad-input", "more.0", "max_launches", 8)),
-    ],
-)
-def test_more_that_is_no_more_is_refused(sweep_file: SweepFile, entry: str, said: Any) -> None:
-    file = sweep_file(repeats=2, search={"trials": 3, "max_launches": 8})
-    with refused(*said):
-        plan(load_sweep(file, [f"more=[{{{entry}}}]"]))
 
 
 # --- which step is best
@@ -214,7 +193,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFiles:
         "batch_sizes": [4, 16, 64, 256, "full"], "search": {"trials": 4}, "budget": {"steps": 200},
     }  # fmt: skip
     (folder / "sweep.yaml").write_text(yaml.safe_dump(document))
-    run, planned = made(folder / "run", folder / "sweep.yaml")
+    run, planned = made(folder / "run", load_sweep(folder / "sweep.yaml"))
     for study in planned.studies:
         for index in range(study.trials):
             run.write(by_law(study, index, 0, chance))

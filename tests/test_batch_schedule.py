@@ -1,7 +1,6 @@
 """Batch sizes that grow along a training."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -121,19 +120,6 @@ def test_measurements_are_as_many_examples_apart_as_without() -> None:
 GROWING = growing((8, 0, 1.0), (16, 31 * 8, 1.5), (40, 31 * 8 + 10 * 16, 2.0))
 
 
-@pytest.mark.dear
-def test_ranks_and_micro_batches_change_nothing(train_on_pair: Callable[..., Any]) -> None:
-    trial = trial_of(GROWING, precision="float64")
-    whole, _ = run_trial(trial)
-    for again, _ in (
-        train_on_pair(trial),
-        train_on_pair(trial, micro_batch=7),
-        run_trial(trial, micro_batch=9),
-    ):
-        for one, other in zip(whole, again, strict=True):
-            assert other.metrics == pytest.approx(one.metrics, rel=1e-10), one.step
-
-
 @pytest.mark.parametrize("at", [30, 31, 32, 41])
 def test_interrupted_at_a_change_it_goes_on_to_the_bit(at: int, tmp_path: Path) -> None:
     trial = trial_of(GROWING, models.MLP, dropout=0.2, gradient_clip=1.0)
@@ -171,29 +157,6 @@ def test_a_recipe_has_one_study_under_its_largest_batch_size() -> None:
     in_examples = sweep_with(STAGES, budget={"examples": 2000})
     (study,) = (s for s in plan(validated(in_examples, "x")).studies if s.recipe == "growing")
     assert study.budget_steps == 50 + -(-(2000 - 1120) // 64)
-
-
-@pytest.mark.parametrize(
-    ("stages", "said"),
-    [
-        ([{"steps": 5}], ("stage-order", 0)),
-        ([{"learning_rate": 2}], ("stage-order", 0)),
-        ([{}, {"batch_size": 16}], ("not-together", 16, "neither")),
-        ([{}, {"batch_size": 16, "steps": 5, "examples": 99}], ("not-together", 16, "both")),
-        ([{}, {"batch_size": 4, "steps": 5}], ("wrong-value", 8, 4)),
-        (
-            [{}, {"batch_size": 16, "steps": 9}, {"batch_size": 32, "steps": 9}],
-            ("stage-order", 16, "72 examples", "at 72"),
-        ),
-        ([{}, {"batch_size": 2000, "steps": 5}], ("batch-too-large", "2,000", "1,400")),
-        ([{}, {"steps": 5, "learning_rate": -1}], ("wrong-value", "1.learning_rate", -1)),
-        ([{}, {"steps": 5, "learning_rate": "cubic"}], ("wrong-value", "'sqrt'", "'cubic'")),
-        ([{"batch_size": 0}], ("wrong-value", "0.batch_size", 0)),
-    ],
-)
-def test_bad_schedules_are_refused_before_anything_starts(stages: Any, said: Any) -> None:
-    with refused(*said, "batch_schedule"):
-        plan(validated(sweep_with([{"batch_size": 8, **stage} for stage in stages]), "here"))
 
 
 def test_a_damaged_schedule_is_refused() -> None:

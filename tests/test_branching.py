@@ -11,8 +11,8 @@ from typing import Any
 import models
 import pytest
 import yaml
-from conftest import ended, exhaust, make_trial, orchestrate, refused
-from driving import driving, recorded
+from conftest import ended, make_trial, refused
+from stacking import packed
 from test_growth import command
 
 import orchestrator
@@ -33,7 +33,7 @@ from orchestrator.records import (
 )
 from orchestrator.results import RunFiles
 from orchestrator.search import Branching, Fork
-from orchestrator.training import Ranks, States, Task, train_pack
+from orchestrator.training import States, Task
 
 TRUNK: dict[str, Any] = {
     "workload": "digits/mlp",
@@ -91,10 +91,8 @@ def test_a_branch_goes_on_as_its_trunk_did(tmp_path: Path) -> None:
 
 
 def trained(trials: Sequence[Trial], states: States, width: int) -> list[list[Measurement]]:
-    tasks = [Task(trial=trial, states=states) for trial in trials]
-    events, _ = exhaust(train_pack(tasks, width, Ranks()))
-    over = [event for _, event in events if isinstance(event, FinishedTrial)]
-    return [[*one.measurements] for one in sorted(over, key=lambda one: one.trial.index)]
+    ended = packed([Task(trial=trial, states=states) for trial in trials], width)
+    return [[*one.measurements] for one in ended]
 
 
 def test_a_state_that_is_gone_is_told(tmp_path: Path) -> None:
@@ -299,47 +297,6 @@ def test_a_winner_of_a_run_is_a_trunk(tmp_path: Path) -> None:
     assert all(step <= row.steps for step in first.study.states_at)
     with refused("bad-input", trunk["run"], 9):
         planned(tmp_path, trunk={**trunk, "batch_size": 9})
-
-
-@pytest.mark.slow
-def test_killed_twice_it_comes_to_the_same_verdict(tmp_path: Path) -> None:
-    """Without Ray: what a dispatcher does on Ray is in test_dispatch.py."""
-    trunk = {**TRUNK, "budget": {"examples": 2400}}
-    one_rate = {"rules": ["linear"], "multiples": [1]}
-    file = described(tmp_path, trunk=trunk, points=[20], learning_rate=one_rate, confirm=True)
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    done = orchestrate("branch", file, "--no-ray", "--out", whole)
-    assert done.returncode == 0, done.stderr
-    arguments: list[object] = ["branch", file, "--no-ray", "--out", run]
-    for place, more in ((run, 5), (run / "confirm", 1)):
-        with driving(tmp_path, *arguments) as driver:
-            driver.wait_until(lambda place=place, more=more: recorded(place) >= more)
-            driver.kill()
-        arguments = ["resume", run, "--no-ray", "--json"]
-    resumed = orchestrate(*arguments)
-    assert resumed.returncode == 0, resumed.stderr
-    for name in ("branches.json", "schedules.yaml"):
-        assert (run / name).read_bytes() == (whole / name).read_bytes()
-    answer = json.loads(resumed.stdout)
-    schedules = {
-        name: schedule
-        for name, schedule in answer["schedules"].items()
-        if len(schedule["stages"]) > 1
-    }
-    assert {one["recipe"] for one in answer["confirmed"]} == {*schedules}
-    for one in answer["confirmed"]:
-        saved = schedules[one["recipe"]]["steps_saved"]
-        assert one["steps_saved"] == pytest.approx(saved, abs=0.01)
-        assert one["seeds"] + one["failed"] == 4
-        assert {"val/loss", "val/error"} == {*one["differences"]}
-    # Each recipe of the file trains as it stands.
-    recipes = yaml.safe_load((run / "schedules.yaml").read_text())
-    sweep = {
-        "name": "again", "workloads": ["digits/mlp"], "batch_sizes": [8], "goals": [],
-        "recipes": [schedule["recipe"] for schedule in recipes.values()],
-    }  # fmt: skip
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep))
-    assert orchestrate("plan", tmp_path / "again.yaml").returncode == 0
 
 
 class ByLength(ByRate):

@@ -12,17 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import yaml
-from conftest import TINY, refused, train_all
+from conftest import TINY, made, refused, train_all
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_branching import BRANCHES, TRUNK
 from test_frontier import write_run
-from test_growth import command, made
+from test_growth import command
 
 import orchestrator
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
-from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.planning.sweep_file import load_sweep, validated
 from orchestrator.records import STATUSES, BadInput
 from orchestrator.results import (
     RunFiles,
@@ -227,7 +227,7 @@ def test_a_raised_budget_trains_no_more_than_in_the_original(tmp_path: Path) -> 
     changes = {"goals": ["val/error < 0.5"], "batch_sizes": [64], "repeats": 0, "stop": {}}
     changes["resources"] = {"stack": 1}  # one after the other
     file.write_text(yaml.safe_dump({**SWEEP, **changes, "search": few, "budget": {"steps": 38}}))
-    run, planned = made(tmp_path / "run", file)
+    run, planned = made(tmp_path / "run", load_sweep(file))
     train_all(run, planned)
     (study,) = planned.studies
     assert run.trials(study.key)["status"].to_pylist() == ["exhausted", "reached"]
@@ -293,7 +293,25 @@ def test_branches_keep_all_that_was_measured(tmp_path: Path) -> None:
         )
     )
     assert len(pages) == len(answers) == 1
-    assert json.loads(answers.pop())["confirmed"]
+    answer = json.loads(answers.pop())
+    schedules = {
+        name: schedule
+        for name, schedule in answer["schedules"].items()
+        if len(schedule["stages"]) > 1
+    }
+    assert {one["recipe"] for one in answer["confirmed"]} == {*schedules} != set()
+    for one in answer["confirmed"]:
+        saved = schedules[one["recipe"]]["steps_saved"]
+        assert one["steps_saved"] == pytest.approx(saved, abs=0.01)
+        assert one["seeds"] + one["failed"] == 4
+        assert {"val/loss", "val/error"} == {*one["differences"]}
+    # Each recipe of the file trains as it stands.
+    recipes = yaml.safe_load(Path(run.path, "schedules.yaml").read_text())
+    sweep = {
+        "name": "again", "workloads": ["digits/mlp"], "batch_sizes": [8], "goals": [],
+        "recipes": [schedule["recipe"] for schedule in recipes.values()],
+    }  # fmt: skip
+    assert plan(validated(sweep, "again")).studies
     assert "holds every trial" in command("resume", compact.path, "--no-ray").stderr
 
 

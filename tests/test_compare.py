@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import refused
+from conftest import invoked, refused
 from test_report import ROW, UNREACHED
-from typer.testing import CliRunner
 
 import orchestrator
 from orchestrator.analysis.pairs import Answers
@@ -23,7 +22,6 @@ from orchestrator.analysis.two_runs import (
     remarks_on,
     with_holm,
 )
-from orchestrator.cli import app
 from orchestrator.cli.options import DIFFER, DONE
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.results.provenance import provenance
@@ -185,13 +183,8 @@ def trained(path: Path, **changes: Any) -> RunFiles:
     return RunFiles(path)
 
 
-def asked(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["compare", *map(str, arguments)])
-    return done.exit_code, done.output
-
-
 def test_the_same_seed_gives_the_same_bytes(runs: Path) -> None:
-    code, said = asked(runs / "a", runs / "again")
+    code, said = invoked("compare", runs / "a", runs / "again")
     assert code == DONE
     assert said.startswith("The frontiers are the same, byte for byte.\n")
     assert "Difference" not in said
@@ -241,14 +234,14 @@ def test_another_value_in_a_trial_that_did_not_win_is_noticed(runs: Path, tmp_pa
     moved = replace(last, metrics={**last.metrics, "val/loss": last.metrics["val/loss"] + 1e-9})
     other.write(replace(loser, measurements=(*loser.measurements[:-1], moved)))
     assert not have_same_measurements(run, other, study.key)
-    assert "byte for byte, but 1 of 4 studies" in asked(run.place, other.place)[1]
+    assert "byte for byte, but 1 of 4 studies" in invoked("compare", run.place, other.place)[1]
 
 
 def test_a_run_that_is_slower_throughout_differs(runs: Path, tmp_path: Path) -> None:
     """As after a mistake in an optimizer."""
     tame = {"name": "momentum", "space": {"learning_rate": 0.02, "momentum": 0.5}}
     slow = trained(tmp_path / "slow", recipes=[tame], batch_sizes=[4, 8])
-    code, said = asked(runs / "a", slow.place)
+    code, said = invoked("compare", runs / "a", slow.place)
     assert code == DIFFER
     assert "2 of 2 studies differ beyond their intervals" in said
     assert said.count("differ beyond chance") == 2

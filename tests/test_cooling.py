@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import make_trial, refused, run_trial, train_all
+from conftest import made, make_trial, refused, run_trial, train_all
 from hypothesis import given
 from hypothesis import strategies as st
 from quadratic import Moments
@@ -17,13 +17,10 @@ from stacking import train_stacked, variants
 
 from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
-from orchestrator.planning.growth import refuse_incomparable
-from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
 from orchestrator.records.stages import Cooldown
-from orchestrator.results import RunFiles
 from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, loop
 
@@ -196,16 +193,6 @@ def test_kills_change_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.dear
-def test_two_ranks_find_the_same(train_on_pair: Callable[..., Any]) -> None:
-    trial = cooled_trial(params={"learning_rate": 0.05, "momentum": 0.9, "precision": "float64"})
-    alone, outcome = run_trial(trial)
-    together, both = train_on_pair(trial)
-    assert both.steps == outcome.steps
-    for one, other in zip(alone, together, strict=True):
-        assert other.metrics == pytest.approx(one.metrics, rel=1e-6)
-
-
 def test_without_a_goal_the_whole_ladder_is_trained() -> None:
     trial = cooled_trial(goals=[], budget_steps=100)
     measurements, outcome = run_trial(trial)
@@ -269,49 +256,8 @@ COOLED = {
 }
 
 
-GROWING = [{"batch_size": 8}, {"steps": 9, "batch_size": 16}]
-
-
-def planned_of(**changes: Any) -> Plan:
-    return plan(Sweep.model_validate({**COOLED, **changes}))
-
-
-def made(path: Path, **changes: Any) -> tuple[RunFiles, Plan]:
-    run, planned = RunFiles(Place.at(path)), planned_of(**changes)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    return run, planned
-
-
-def recipe(schedule: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"recipes": [{"name": "cooled", "optimizer": "momentum", "schedule": schedule, **more}]}
-
-
-@pytest.mark.parametrize(
-    ("code", "changes", "shown"),
-    [
-        ("not-together", recipe({"cooldown": {}, "decay": "cosine"}), ["cosine"]),
-        ("not-together", recipe({"cooldown": {"fraction": 0.2, "steps": 9}}), ["fraction"]),
-        ("no-effect", recipe({"cooldown": {"power": 2}}), ["power", "linear"]),
-        ("unknown-name", recipe({"cooldown": {"shape": "linaer"}}), ["linaer", "linear"]),
-        ("wrong-value", recipe({"cooldown": {"fraction": 1}}), ["fraction"]),
-        ("unknown-key", recipe({"cooldown": {"length": 1}}), ["length"]),
-        ("wrong-value", recipe({"cooldown": 0.2}), ["cooldown"]),
-        ("not-together", {"goals": ["val/error < 0.2 for 2 measurements"]}, ["for 2"]),
-        ("not-together", {"goals": ["val/error < 0.2", "val/loss < 1"]}, ["cooldown"]),
-        ("wrong-value", {"goals": ["batch/loss < 1"]}, ["batch/loss"]),
-        ("no-such-budget", {"budget": {"steps": 1}}, ["1", "2"]),
-        (
-            "not-together",
-            recipe({"cooldown": {}}, batch_schedule=GROWING),
-            ["cooldown"],
-        ),
-    ],
-)  # fmt: skip
-def test_what_does_not_go_together_is_refused(
-    code: str, changes: dict[str, Any], shown: list[str]
-) -> None:
-    with refused(code, *shown):
-        planned_of(**changes)
+def swept(**changes: Any) -> Sweep:
+    return Sweep.model_validate({**COOLED, **changes})
 
 
 def test_a_cooldown_has_one_length() -> None:
@@ -319,18 +265,9 @@ def test_a_cooldown_has_one_length() -> None:
         Cooldown()
 
 
-def test_budget_and_goals_of_a_run_stay(tmp_path: Path) -> None:
-    run, _ = made(tmp_path)
-    for changes in ({"budget": {"examples": 40_000}}, {"goals": ["val/error < 0.3"]}):
-        with refused("incomparable", tmp_path):
-            refuse_incomparable(run, planned_of(**changes))
-    refuse_incomparable(run, planned_of(search={"trials": 9}))
-    assert [study.cooldown for study in run.studies()] == [FIFTH, FIFTH]
-
-
 def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) -> None:
     changes = {"goals": ["val/error < 0.0001"], "repeats": 0, "search": {"trials": 2}}
-    run, planned = made(tmp_path, **changes)
+    run, planned = made(tmp_path, swept(**changes))
     train_all(run, planned)
     study = run.studies()[0]
     end = FIFTH.end(64) * study.batch_size

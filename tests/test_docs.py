@@ -21,14 +21,13 @@ import pytest
 import torch
 import typer.main
 import warm
-from conftest import ROOT, TINY, files_of_repository, orchestrate, train_all
-from test_growth import made
+from conftest import ROOT, TINY, files_of_repository, made, orchestrate, train_all
 
 from orchestrator.cli import app
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
-from orchestrator.planning.sweep_file import SWEEPS, validated, validated_as
+from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
 from orchestrator.records import plain
 from orchestrator.records.lr_schedules import DECAYS
 from orchestrator.results import best_of
@@ -319,7 +318,7 @@ def test_other_readers_and_our_own_calls_find_the_same(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = sweep_file(recipes=["sgd", "momentum"], stop={"at_goal": False})
-    run, planned = made(tmp_path / "runs/quickstart", file)
+    run, planned = made(tmp_path / "runs/quickstart", load_sweep(file))
     train_all(run, planned)
     # Trials on their own and put together, side by side.
     run.put_together(planned.studies[0].key, finished=True)
@@ -519,7 +518,7 @@ def test_what_is_added_works(copy: Path, sweep_file: Callable[..., Path]) -> Non
     assert len(written) == 7
     for check in (["check"], ["format", "--check"]):
         run("-m", "ruff", *check, *written, folder=copy)
-    train_all(*made(copy / "runs" / "quickstart", sweep_file()))
+    train_all(*made(copy / "runs" / "quickstart", load_sweep(sweep_file())))
     lines = [
         line
         for section in SECTIONS.values()

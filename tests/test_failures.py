@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import models
 import pytest
 from conftest import TINY, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
@@ -104,25 +105,12 @@ def test_a_trial_by_hand_tells_what_another_rank_raised(tmp_path: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-WITHOUT_GRADIENT = """
-import torch
-from orchestrator.workloads.digits import DigitsMLP
-
-class Idle(DigitsMLP):
-    def model(self):
-        model = super().model()
-        model.register_parameter("beside", torch.nn.Parameter(torch.zeros(3)))
-        return model
-"""
-
-
 @pytest.mark.parametrize("devices", [1, 2])
-def test_a_parameter_without_gradient_is_found_before_ranks_wait_for_it(
-    tmp_path: Path, devices: int
-) -> None:
-    (tmp_path / "mine.py").write_text(WITHOUT_GRADIENT)
-    resources = {"examples_per_device": 128, "max_devices": devices}
-    workloads = [f"{tmp_path}/mine.py:Idle"]
-    sweep = Sweep.model_validate({**TINY, "workloads": workloads, "resources": resources})
-    with refused("no-gradient", "Idle", "beside") if devices > 1 else nullcontext():
+def test_a_parameter_without_gradient_is_found_before_ranks_wait_for_it(devices: int) -> None:
+    changes = {
+        "workloads": [models.name(models.Idle)], "batch_sizes": [64],
+        "resources": {"examples_per_device": 32, "max_devices": devices},
+    }  # fmt: skip
+    sweep = Sweep.model_validate({**TINY, **changes})
+    with refused("no-gradient", "Idle", "idle") if devices > 1 else nullcontext():
         plan(sweep)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, first_trials, refused, train_all
+from conftest import TINY, first_trials, made, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable
-from orchestrator.planning.studies import Plan, plan, plan_again
+from orchestrator.planning.studies import plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import FinishedTrial, Outcome
 from orchestrator.results import RunFiles, frontier_of, study_files, to_csv
@@ -28,19 +28,12 @@ pytestmark = pytest.mark.dear
 SweepFile = Callable[..., Path]
 
 
-def made(path: Path, file: Path, *changes: str) -> tuple[RunFiles, Plan]:
-    planned = plan(load_sweep(file, changes))
-    run = RunFiles(path)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    return run, planned
-
-
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The complete run of the tiny sweep."""
     folder = tmp_path_factory.mktemp("tiny")
     (folder / "sweep.yaml").write_text(yaml.safe_dump(TINY))
-    run, planned = made(folder / "run", folder / "sweep.yaml")
+    run, planned = made(folder / "run", load_sweep(folder / "sweep.yaml"))
     assert train_all(run, planned) == 6
     return folder / "run"
 
@@ -65,7 +58,7 @@ def test_only_what_is_missing_is_trained(
 
 
 def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
     trial = first_trials(planned.studies[0], planned.sweep.seed)[0]
     outcome = Outcome(status="failed", steps=0, seconds=0.0, error="a bad day", died=True)
     run.write(FinishedTrial(trial=trial, outcome=outcome))
@@ -121,7 +114,7 @@ def test_another_sweep_with_the_same_studies_continues_the_run(
 
 
 def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, _ = made(tmp_path / "run", sweep_file(), "recipes=[sgd, momentum]")
+    run, _ = made(tmp_path / "run", load_sweep(sweep_file(), ["recipes=[sgd, momentum]"]))
     slower = plan(load_sweep(sweep_file(), ["recipes=[sgd, {name: momentum, optimizer: adam}]"]))
     with refused("incomparable", "momentum batch size 64", "optimizer: momentum"):
         refuse_incomparable(run, slower)
@@ -139,6 +132,9 @@ def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_pat
             "budget.steps=90",
             ("warmup_steps 61",),
         ),
+        ({"schedule": {"cooldown": {}}}, "budget.steps=90", ("budget and goals",)),
+        ({"schedule": {"cooldown": {}}}, "goals=[val/error < 0.3]", ("budget and goals",)),
+        ({"schedule": {"cooldown": {}}}, "search.trials=9", ()),
         ({}, "budget={steps: 90, inherit: 2}", ("budget.inherit: None", 2.0)),
         ({"schedule": {"warmup_steps": 60}}, "budget.steps=90", ()),
         ({"schedule": {"decay": "cosine", "decay_steps": 500}}, "budget.steps=90", ()),
@@ -155,7 +151,7 @@ def test_only_budgets_that_trials_do_not_depend_on_may_be_raised(
 ) -> None:
     """Where something is shown, it follows the budget, and is refused."""
     file = sweep_file(**there if "search" in there else {"recipes": [{"name": "sgd", **there}]})
-    run, _ = made(tmp_path / "run", file)
+    run, _ = made(tmp_path / "run", load_sweep(file))
     with refused("incomparable", *shown) if shown else nullcontext():
         refuse_incomparable(run, plan(load_sweep(file, [here])))
 
@@ -236,7 +232,7 @@ def measured_in(run: RunFiles) -> dict[Any, Any]:
 
 
 def test_resume_refuses_a_changed_sweep_file(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, _ = made(tmp_path / "run", sweep_file())
+    run, _ = made(tmp_path / "run", load_sweep(sweep_file()))
     refuse_changed(run)
     file = tmp_path / "run/sweep.yaml"
     document = yaml.safe_load(file.read_text())
@@ -263,7 +259,8 @@ def test_resume_goes_by_what_the_run_was_made_for(
         (tmp_path / name).mkdir()
         (tmp_path / name / "mine.py").write_text(MINE.format(goal=0.5) + more)
     monkeypatch.chdir(tmp_path / "there")
-    run, planned = made(tmp_path / "run", sweep_file(workloads=["mine.py:Mine"], goals=None))
+    file = sweep_file(workloads=["mine.py:Mine"], goals=None)
+    run, planned = made(tmp_path / "run", load_sweep(file))
     monkeypatch.chdir(tmp_path / "here")
     assert plan(planned.sweep).studies != planned.studies
     refuse_changed(run)
@@ -271,7 +268,7 @@ def test_resume_goes_by_what_the_run_was_made_for(
 
 
 def test_resume_refuses_other_data(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
     smaller = [replace(study, train_size=9) for study in run.studies()]
     with refused("other-data", 9):
         plan_again(planned.sweep, smaller)
@@ -280,7 +277,7 @@ def test_resume_refuses_other_data(sweep_file: SweepFile, tmp_path: Path) -> Non
 def test_a_run_that_was_killed_while_it_grew_has_grown(
     sweep_file: SweepFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, planned = made(tmp_path / "run", sweep_file())
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
     more = plan(load_sweep(sweep_file(), ["batch_sizes=[64, 128, 256]"]))
     # Before it writes studies.json, and before it writes sweep.yaml.
     for calls, now in ((1, planned), (2, more)):
@@ -308,6 +305,6 @@ def test_the_interval_of_a_median_covers_it(count: int, places: tuple[int, int])
 
 
 def test_a_run_in_use_is_refused(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, _ = made(tmp_path / "run", sweep_file())
+    run, _ = made(tmp_path / "run", load_sweep(sweep_file()))
     with run.locked(), refused("lock-held", run.place):
         command("resume", str(tmp_path / "run"))

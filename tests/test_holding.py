@@ -70,6 +70,7 @@ def test_tables_and_single_trials_tell_the_same(curves: list[list[float]], mark:
         ([1, 1, 0, 1, 0, 0, 0, 0], 50, "reached"),  # 2.5 times as long, in a run of two
         ([1, 1, 1, 1, 0, 1, 0, 0, 0, 0], 80, "reached"),
         ([1, 1, 0, 1, math.nan], 40, "diverged"),
+        ([-math.inf], 0, "diverged"),  # what is infinite reaches no goal
         ([1] * 9 + [0, 1], 100, "reached"),  # its budget
         ([0, 1], 0, "reached"),
     ],

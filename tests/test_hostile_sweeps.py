@@ -101,6 +101,10 @@ def repeated(levels: int) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("name: x\nseed: [1\n", ("not-yaml", "line 3")),
+        ("a: 1\na: 2", ("not-yaml", "line 2", "'a'")),
+        ("- 1", ("wrong-value", "[1]")),
+        ("workloads: [digits/mlp?classes=5]", ("not-yaml", "line 1", "`?`")),
         (repeated(8), ("not-yaml", "line 5", "50,000 values")),
         ("a: &a {k: 1}\n" + "b: {<<: [" + "*a, " * 50_000 + "]}", ("not-yaml", "50,000 values")),
         ("a: &a [*a]", ("not-yaml", "line 1", "*a")),
@@ -118,7 +122,7 @@ def repeated(levels: int) -> str:
         ("seed: [" + "x, " * 10_000 + "]", ("wrong-value", "seed")),
     ],
 )
-def test_what_would_exhaust_a_reader_is_refused(
+def test_unreadable_files_and_those_that_would_exhaust_a_reader_are_refused(
     text: str | bytes, said: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

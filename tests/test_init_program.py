@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import warm
-from conftest import assert_refused, command, orchestrate
+from conftest import called, command, orchestrate, refused
 
 from orchestrator.programs.guessing import (
     completed,
@@ -17,6 +17,7 @@ from orchestrator.programs.guessing import (
     in_output,
     options_of,
 )
+from orchestrator.records import BadInput
 
 HF = """
   --per-device-train-batch-size N, --per_device_train_batch_size N  (default: 8)
@@ -100,7 +101,9 @@ FAILS = "import sys; print('no GPU'); sys.exit(3)"
 
 
 @pytest.mark.dear
-def test_the_file_of_a_program_can_be_planned(tmp_path: Path) -> None:
+def test_the_file_of_a_program_can_be_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").write_text(PRINTS)
     made = orchestrate("init", "my-gpt", "--program", "python train.py", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
@@ -109,23 +112,29 @@ def test_the_file_of_a_program_can_be_planned(tmp_path: Path) -> None:
     }  # fmt: skip
     planned = orchestrate("plan", "my_gpt.yaml", cwd=tmp_path)
     assert planned.returncode == 0, planned.stderr
-    again = orchestrate("init", "my_gpt", "--program", "python train.py", cwd=tmp_path)
-    assert_refused(again, "exists", "my_gpt.yaml")
+    monkeypatch.chdir(tmp_path)
+    with refused("exists", "my_gpt.yaml"):
+        called("init", "my_gpt", "--program", "python train.py")
 
 
 @pytest.mark.dear
-def test_a_file_is_written_for_a_program_that_fails(tmp_path: Path) -> None:
+def test_a_file_is_written_for_a_program_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "train.py").write_text(FAILS)
     made = orchestrate("init", "--program", "python train.py", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert "no GPU" in made.stderr
     assert "code 3" in made.stderr
     assert "TODO: write {learning_rate}" in (tmp_path / "mine.yaml").read_text()
-    missing = orchestrate("init", "other", "--program", "python missing.py", cwd=tmp_path)
-    assert_refused(missing, "missing-file", "missing.py")
-    assert_refused(orchestrate("init", "x", "--program", " ", cwd=tmp_path), "wrong-value")
-    several = orchestrate("init", "x", "--kind", "language", "--program", "true", cwd=tmp_path)
-    assert_refused(several, "not-together")
+    monkeypatch.chdir(tmp_path)
+    for code, *options in (
+        ("missing-file", "--program", "python missing.py"),
+        ("wrong-value", "--program", " "),
+        ("not-together", "--kind", "language", "--program", "true"),
+    ):
+        with refused(code):
+            called("init", "other", *options)
 
 
 @pytest.mark.dear
@@ -180,9 +189,14 @@ def test_its_goal_is_in_reach_of_its_sweep(kind: str, tmp_path: Path) -> None:
     assert swept.returncode == 0, swept.stdout
 
 
-@pytest.mark.dear
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
+def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "test_mine.py").write_text("mine")
-    assert_refused(orchestrate("init", cwd=tmp_path), "exists", "test_mine.py")
+    with refused("exists", "test_mine.py"):
+        called("init")
+    with refused("wrong-value", "'../mine'"):
+        called("init", "../mine")
+    for hidden in ("torch", "orchestrator", "class", "json", "a" * 250):  # a module by its file
+        with pytest.raises(BadInput):
+            called("init", hidden)
     assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
-    assert_refused(orchestrate("init", "../mine", cwd=tmp_path), "wrong-value", "'../mine'")

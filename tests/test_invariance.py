@@ -8,6 +8,8 @@ from typing import Any
 import models
 import pytest
 from conftest import make_trial, run_trial
+from test_batch_schedule import GROWING, trial_of
+from test_cooling import cooled_trial
 from test_noise_scale import noisy
 
 from orchestrator.noise.estimates import NoiseEstimate
@@ -45,7 +47,7 @@ def assert_same_curve(one: list[Measurement], other: list[Measurement]) -> None:
     for first, second in zip(one, other, strict=True):
         assert first.step == second.step
         assert second.metrics == pytest.approx(first.metrics, rel=1e-5), first.step
-    assert one[-1].metrics["val/loss"] != one[0].metrics["val/loss"]
+    assert one[-1].metrics != one[0].metrics
 
 
 @pytest.mark.parametrize(
@@ -68,6 +70,28 @@ def test_topology_does_not_change_the_curve(
     run = run_trial if ranks == 1 else train_on_pair
     measurements, _ = run(long_trial(workload, recipe, batch_size), micro_batch=micro_batch)
     assert_same_curve(alone(workload, recipe, batch_size), measurements)
+
+
+@pytest.mark.parametrize(
+    "trial",
+    [
+        trial_of(GROWING, precision="float64"),
+        cooled_trial(params={"learning_rate": 0.05, "momentum": 0.9, "precision": "float64"}),
+        long_trial(models.Frozen, 0, 37),
+    ],
+    ids=["growing batches", "cooldowns", "a frozen batch norm"],
+)
+def test_nor_does_it_change_trials_of_other_kinds(
+    trial: Trial, train_on_pair: Callable[..., Any]
+) -> None:
+    whole, outcome = run_trial(trial)
+    for again, ended in (
+        train_on_pair(trial),
+        train_on_pair(trial, micro_batch=7),
+        run_trial(trial, micro_batch=9),
+    ):
+        assert_same_curve(whole, again)
+        assert (ended.status, ended.steps) == (outcome.status, outcome.steps)
 
 
 @pytest.mark.parametrize("workload", [models.Augmented, models.FromFiles])

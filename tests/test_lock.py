@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ended, make_trial, refused
+from conftest import NOBODY, by_nobody, ended, make_trial, refused
 
 from orchestrator.cli import runs
 from orchestrator.files.places import Place
-from orchestrator.records import BadInput
 from orchestrator.results import RunFiles
 
-NOBODY = 65534
 HOST = socket.gethostname()
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
@@ -37,25 +35,6 @@ def in_bucket(shared: Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
     """Its lock is below the temporary folder."""
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     return RunFiles(Place("gs://lab/run"))
-
-
-def by_nobody(work: Callable[[], object]) -> str:
-    """What it returns, or why it was refused."""
-    reading, writing = os.pipe()
-    if (child := os.fork()) == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        try:
-            said = str(work())
-        except BadInput as error:
-            said = f"{error.code}: {error}"
-        os.write(writing, said.encode())
-        os._exit(0)
-    os.close(writing)
-    os.waitpid(child, 0)
-    with os.fdopen(reading) as pipe:
-        return pipe.read()
 
 
 def lock(run: RunFiles) -> str:

@@ -245,19 +245,10 @@ def test_a_training_is_the_same_to_the_bit(
     assert all(later >= 2 * step for step, later in pairwise(steps[:-1]))
 
 
-class Idle(models.MLP):
-    """A parameter that the loss does not depend on."""
-
-    def model(self) -> nn.Module:
-        model = super().model()
-        model.register_parameter("idle", nn.Parameter(torch.ones(3)))
-        return model
-
-
 @pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
 def test_a_parameter_without_a_gradient_changes_nothing(optimizer: str) -> None:
     found = []
-    for workload in (models.MLP, Idle):
+    for workload in (models.MLP, models.Idle):
         trial = make_trial(
             models.name(workload), optimizer=optimizer, params={"learning_rate": 0.01}
         )

@@ -4,7 +4,6 @@ recorded."""
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +11,7 @@ import models
 import pytest
 import torch
 from conftest import following, make_trial, run_trial
-from stacking import variants
+from stacking import packed, variants
 from test_growth import command
 from torch import nn
 
@@ -20,11 +19,10 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.planning.widths import widths_of
-from orchestrator.records import EvaluationGrid, FinishedTrial, Study, Trial
+from orchestrator.records import EvaluationGrid, Study, Trial
 from orchestrator.results import RunFiles
 from orchestrator.search import Director
-from orchestrator.training import Ranks, Task, train_pack
-from orchestrator.training.memory import keep_to_share
+from orchestrator.training import Task
 from orchestrator.training.stack import Stack
 from orchestrator.training.stackable import FAST_BYTES
 from orchestrator.workloads import load_workload
@@ -125,17 +123,15 @@ def test_where_memory_runs_out_fewer_train_together(
     trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
     original = Stack._take_step
 
-    def take_step(self: Stack, *batch: Any, last: bool) -> None:
+    def take_step(self: Stack, *batch: Any) -> None:
         if self.width > 2:
             raise torch.OutOfMemoryError("CUDA error: out of memory")
-        original(self, *batch, last=last)
+        original(self, *batch)
 
     monkeypatch.setattr(Stack, "_take_step", take_step)
     tasks = [Task(trial=one) for one in variants(trial, 5)]
-    ended = [
-        event for _, event in train_pack(tasks, 5, Ranks()) if isinstance(event, FinishedTrial)
-    ]
-    assert sorted(each.trial.index for each in ended) == [0, 1, 2, 3, 4]
+    ended = packed(tasks, 5)
+    assert [each.trial.index for each in ended] == [0, 1, 2, 3, 4]
     assert {each.outcome.width for each in ended} == {2}
     assert all(each.outcome.status == "exhausted" for each in ended)
 
@@ -147,25 +143,10 @@ def test_a_kind_that_no_stack_trains_is_trained_alone(params: dict[str, Any]) ->
         models.name(models.MLP), params={"learning_rate": 0.1, **params}, budget_steps=10
     )
     tasks = [Task(trial=one) for one in variants(trial, 2)]
-    events = [event for _, event in train_pack(tasks, 6, Ranks())]
-    ended = [event for event in events if isinstance(event, FinishedTrial)]
+    ended = packed(tasks, 6)
     assert [each.outcome.width for each in ended] == [1, 1]
     alone, _ = run_trial(trial)
     assert [m.metrics for m in ended[0].measurements] == [m.metrics for m in alone]
-
-
-@pytest.mark.parametrize(("share", "gib"), [(0.125, 8.75), (0.5, 38.75), (0.02, 0.8)])
-def test_a_process_keeps_to_its_share_of_a_gpu(
-    share: float, gib: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """CUDA itself takes a part of each share."""
-    card, taken = SimpleNamespace(total_memory=80 * 2**30), list[float]()
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda part, device: taken.append(part)
-    )
-    keep_to_share(share, torch.device("cuda", 0))
-    assert taken == [pytest.approx(gib / 80)]
 
 
 @pytest.mark.parametrize("fault", ["none", "slots", "rounding"])
@@ -177,8 +158,8 @@ def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
     trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
     original = Stack._take_step
 
-    def take_step(self: Stack, *batch: Any, last: bool) -> None:
-        original(self, *batch, last=last)
+    def take_step(self: Stack, *batch: Any) -> None:
+        original(self, *batch)
         if fault == "slots":
             self.model.weights[-1] *= 1 + 2e-7
         if fault == "rounding":
@@ -188,9 +169,7 @@ def test_a_device_that_the_plan_could_not_try_is_tried_before_it_stacks(
     monkeypatch.setattr("orchestrator.training.pack.TRIED", ())
     monkeypatch.setattr("orchestrator.training.pack._reasons", {})
     tasks = [Task(trial=one) for one in variants(trial, 3)]
-    ended = [
-        event for _, event in train_pack(tasks, 6, Ranks()) if isinstance(event, FinishedTrial)
-    ]
+    ended = packed(tasks, 6)
     assert [each.outcome.width for each in ended] == [6 if fault == "none" else 1] * 3
     said = {"none": "", "slots": "depend on its slot", "rounding": "a stack makes"}
     assert said[fault] in caplog.text

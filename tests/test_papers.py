@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, called
-from test_frontier import write_run
 
 from orchestrator.analysis import scalings
 from orchestrator.analysis.methods import methods_of
 from orchestrator.analysis.words import errors_in_words, headline, in_words
 from orchestrator.cli.answers import in_format
-from orchestrator.records import Range, SearchPlan
+from orchestrator.records import Range
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
 
 QUICKSTART = ROOT / "atlas/runs/quickstart.zip"
@@ -44,16 +43,6 @@ def test_methods_say_what_was_searched_and_repeated(rows: list[FrontierRow]) -> 
         assert value in said
 
 
-def test_methods_say_which_search_each_recipe_had(tmp_path: Path) -> None:
-    run, made, chosen = RunFiles.open(RUN), RunFiles(tmp_path / "run"), SearchPlan(algorithm="tpe")
-    first = (sweep := run.sweep())["recipes"][0]
-    first["search"] = {**sweep["search"], "algorithm": "tpe"}
-    made.create(sweep, [replace(study, search=chosen) for study in run.studies()], {})
-    said = methods_of(made, [])
-    assert f"{first['name']}, a tpe search" in said
-    assert "the same at all batch sizes" not in said
-
-
 def test_methods_say_how_far_a_rule_takes_a_metaparameter(rows: list[FrontierRow]) -> None:
     run = RunFiles.open(RUN)
     rates = [s.space["learning_rate"] for s in run.studies() if s.recipe == "linear"]
@@ -75,34 +64,6 @@ def test_methods_say_how_batches_grow_and_what_each_workload_was_searched_in(
     assert "8 and 8 to 64" in said
     assert "doubled (adamw) on digits/cnn: learning_rate 0.25 to 0.75" in said
     assert "{batch_size: 64, examples: 3000, learning_rate: 0.3536}" in said
-
-
-def test_methods_of_a_run_without_goals_claim_no_steps(tmp_path: Path) -> None:
-    """As of an import whose best batch sizes are asked for."""
-    run = write_run(tmp_path, [("exhausted", [0.5, 0.1])], "val/error < 0.2", imported=True)
-    run.create(run.sweep(), [replace(study, goals=()) for study in run.studies()], {})
-    said = methods_of(run, [])
-    assert "1 trials and 0 repeats" in said
-    assert "steps" not in said
-    assert "Intervals" not in said
-
-
-def test_methods_of_an_import_say_nothing_of_how_points_were_chosen(
-    rows: list[FrontierRow], tmp_path: Path
-) -> None:
-    elsewhere = write_run(tmp_path, [("reached", [0.5, 0.1])], "val/error < 0.2", imported=True)
-    assert "imported" in methods_of(elsewhere, frontier_of(elsewhere))
-    elsewhere.create(elsewhere.sweep(), [replace(s, repeats=2) for s in elsewhere.studies()], {})
-    said = methods_of(elsewhere, rows)
-    assert "Steps are medians over trainings that differ in their seeds." in said
-    assert "trained 2 times again" not in said
-
-
-def test_methods_say_which_curves_are_of_minima(rows: list[FrontierRow]) -> None:
-    some = [replace(r, repeats=None) if r.recipe == "sqrt" else r for r in rows]
-    said = methods_of(RunFiles.open(RUN), some)
-    assert "all trainings count. Some curves show medians" in said
-    assert "curves of digits/mlp, sqrt, val/error < 0.04 show minima" in said
 
 
 def test_tables_hold_the_numbers_of_the_answers(rows: list[FrontierRow]) -> None:

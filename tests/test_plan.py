@@ -136,23 +136,6 @@ def test_what_a_recipe_searches_besides_what_it_names_is_said(
     assert "`space: {only: {...}}`" in said
 
 
-@pytest.mark.parametrize(
-    ("space", "code", "name"),
-    [
-        ({"only": ONLY_A_RATE, "momentum": 0.9}, "not-together", "`only`"),
-        ({"only": 0.1}, "not-together", "`only`"),
-        ({"only": ONLY_A_RATE}, "missing-value", "for momentum"),
-        ({"only": {"learning_rates": 1}}, "unknown-name", "'learning_rates'"),
-    ],
-)
-def test_only_must_be_a_space_and_enough(
-    space: dict[str, object], code: str, name: str, sweep_file: Callable[..., Path]
-) -> None:
-    file = sweep_file(recipes=[{"name": "momentum", "space": space}])
-    with refused(code, "recipe 'momentum'", name):
-        plan(load_sweep(file))
-
-
 def timed(
     study: Study, index: int, times: list[float], every: int, **outcome: object
 ) -> FinishedTrial:

@@ -1,19 +1,19 @@
 """What another user of the machine can see of a sweep, and do to it, while it runs and after."""
 
-import multiprocessing
 import os
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray  # noqa: F401 - brings psutil along
+from conftest import by_nobody
 from driving import Driver, describe, driving, recorded, standing_still
 
 import psutil  # isort: skip
@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user"),
 ]
 
-NOBODY = 65534
 SECRET = f"a-secret-key-{uuid.uuid4().hex}"  # which this file does not hold
 
 
@@ -36,12 +35,9 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def as_nobody(secrets: list[bytes], top: Path, since: float, answer: Connection) -> None:
-    """Looks at all that can be reached below `top` and has changed `since` then: which files hold
-    one of `secrets`, what can be read, and what can be written."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+def reached(secrets: Sequence[bytes], top: Path, since: float) -> dict[str, list[str]]:
+    """All that can be reached below `top` and has changed `since` then: which files hold one of
+    `secrets`, what can be read, and what can be written."""
     found: dict[str, list[str]] = {"secrets": [], "readable": [], "writable": []}
     for folder, _, names in os.walk(top):
         for path in (folder, *(os.path.join(folder, name) for name in names)):
@@ -56,17 +52,6 @@ def as_nobody(secrets: list[bytes], top: Path, since: float, answer: Connection)
                         content = file.read(2**24)
                     if any(secret in content for secret in secrets):
                         found["secrets"].append(path)
-    answer.send(found)
-
-
-def seen_by_nobody(top: Path, *secrets: bytes, since: float = 0) -> dict[str, list[str]]:
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe()
-    process = fork.Process(target=as_nobody, args=([*secrets], top, since, theirs))
-    process.start()
-    theirs.close()
-    found: dict[str, list[str]] = ours.recv()
-    process.join()
     return found
 
 
@@ -87,6 +72,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     run, home = open_folder / "run", open_folder / "home"
     env = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     env |= {"HOME": str(home), "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_ACCESS_KEY_ID": SECRET}
+    env["ORCHESTRATE_DASHBOARD"] = "1"  # it listens, too
     everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
@@ -101,7 +87,8 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         sessions = f"orchestrate-ray-*/r/session_*_{driver.process.pid}"
         session = next(Path(tempfile.gettempdir()).glob(sessions)).parents[1]
         with standing_still(driver):  # it must not end while all is looked at
-            meanwhile = seen_by_nobody(everything, SECRET.encode(), token, since=began)
+            look = partial(reached, [SECRET.encode(), token], everything, began)
+            meanwhile = by_nobody(look)
             elsewhere = open_to_other_machines(driver)
             logs = [path for path in session.rglob("*") if path.is_file()]
             assert logs
@@ -110,7 +97,7 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
         code, said = driver.end()
     assert code == 130, said
     assert "missed trials" not in said
-    afterwards = seen_by_nobody(everything, SECRET.encode(), token, since=began)
+    afterwards = by_nobody(look)
     for seen in (meanwhile, afterwards):
         assert seen["secrets"] == []
         ours = [

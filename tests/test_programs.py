@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import called, orchestrate, refused
+from conftest import called, made, orchestrate, refused
 from quadratic import steps_to_goal
 
 import orchestrator
@@ -372,8 +372,7 @@ def test_a_study_of_a_program_survives_its_file(folder: Path) -> None:
 
 def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
     """Trials can't be judged by another one."""
-    planned, run = plan(validated(SWEEP, "sweep.yaml")), RunFiles(folder / "run")
-    run.create(planned.sweep.resolved(), planned.studies, {})
+    run, _ = made(folder / "run", validated(SWEEP, "sweep.yaml"))
     with refused("incomparable", 600, 700):
         refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, TINY, assert_refused, train_all, wait_for
+from conftest import ROOT, TINY, assert_refused, made, train_all, wait_for
 from machines import MINE, Machine, can_be_had, machines
 from test_branching import TRUNK
 from test_docs import blocks
 
-from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.results import RunFiles, frontier_of, to_csv
+from orchestrator.results import frontier_of, to_csv
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 
@@ -185,9 +184,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
 
     here = laptop.home / "runs" / "away"
     monkeypatch.chdir(laptop.home)
-    truth = RunFiles(tmp_path / "truth")
-    planned = plan(load_sweep(laptop.home / "sweep.yaml"))
-    truth.create(planned.sweep.resolved(), planned.studies, {})
+    truth, planned = made(tmp_path / "truth", load_sweep(laptop.home / "sweep.yaml"))
     train_all(truth, planned)
     assert (here / "frontier.csv").read_text() == to_csv(frontier_of(truth))
     assert (here / "report.html").exists()

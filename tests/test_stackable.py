@@ -55,13 +55,6 @@ class Choosing(models.MLP):
         return losses.clamp(max=1.0) if limit > 0.5 else losses
 
 
-class Unused(models.Small):
-    def model(self) -> nn.Module:
-        model = nn.Sequential(nn.Flatten(), nn.Linear(36, models.CLASSES))
-        model.register_parameter("spare", nn.Parameter(torch.ones(3)))
-        return model
-
-
 class WithOneAnother(models.MLP):
     """A model that mixes the examples of a batch."""
 
@@ -79,15 +72,6 @@ def of(workload: type, **params: Any) -> Trial:
     return make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
 
 
-@pytest.mark.parametrize(
-    "workload",
-    [models.MLP, models.GhostCNN, models.Frozen, models.Nested, models.Transformer, models.Smooth],
-)
-def test_what_can_be_stacked(workload: type) -> None:
-    assert reason(of(workload, label_smoothing=0.1)) is None
-    assert reason(of(workload, dropout=0.0) if workload is models.MLP else of(workload)) is None
-
-
 REFUSED: dict[str, tuple[Trial, str]] = {
     "optimizer": (make_trial(optimizer="soap"), "'soap' comes from a library"),
     "muon": (make_trial(optimizer="muon", params={"ns_steps": 3}), "Muon without 'ns_steps'"),
@@ -99,7 +83,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "lstm": (of(models.LSTM), "lstm"),
     "state": (of(Counting), "give other bits"),
     "python": (of(Choosing, limit=0.3), "data-dependent control flow"),
-    "unused": (of(Unused), "unused"),
+    "unused": (of(models.Idle), "unused"),
     "batches": (of(WithOneAnother), "batch/loss"),
 }
 

@@ -4,16 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
-from conftest import TINY, orchestrate, train_all
+from conftest import TINY, made, orchestrate, train_all
 from driving import trained_alone
 from test_failures import ON_RANK_1
 
 from orchestrator.cluster.connect import connect
 from orchestrator.cluster.sweeps import train_apart
-from orchestrator.cluster.tune_executor import TuneExecutor
 from orchestrator.planning.machines import Cluster
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
@@ -33,13 +31,6 @@ def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[F
     """Runs a sweep on Ray, from this process, and returns its frontier."""
     planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
     assert train_apart(run, planned.sweep, planned.studies, cluster)
-    return frontier_of(run)
-
-
-def sweep_here(path: Path, document: dict[str, Any]) -> list[FrontierRow]:
-    planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
-    run.create(planned.sweep.resolved(), planned.studies, {})
-    train_all(run, planned)
     return frontier_of(run)
 
 
@@ -65,24 +56,12 @@ def test_warm_gangs_of_two_ranks_find_the_same(cluster: Cluster, tmp_path: Path)
     shared = {"examples_per_device": 32, "max_devices": 2}
     document = {**TINY, "recipes": [{"name": "sgd", "optimizer": "sgd"}], "resources": shared}
     rows = sweep_into(tmp_path / "together", cluster, document)
-    alone = sweep_here(tmp_path / "alone", {**document, "resources": {}})
-    assert [(row.steps, row.trial) for row in rows] == [(row.steps, row.trial) for row in alone]
+    alone, planned = made(tmp_path / "alone", Sweep.model_validate({**document, "resources": {}}))
+    train_all(alone, planned)
+    expected = [(row.steps, row.trial) for row in frontier_of(alone)]
+    assert [(row.steps, row.trial) for row in rows] == expected
     study = plan(Sweep.model_validate(document)).studies[0]
     assert RunFiles(tmp_path / "together").trials(study.key)["ranks"].to_pylist() == [2, 2, 2]
-
-
-@pytest.mark.parametrize(("is_elastic", "later"), [(False, 2), (True, 8)])
-def test_gangs_start_in_all_free_places_at_once(*, is_elastic: bool, later: int) -> None:
-    """Two at a time, eight gangs on a GPU took 40 s to start."""
-    executor = TuneExecutor.__new__(TuneExecutor)
-    executor._places, executor._is_elastic, executor._running = 8, is_elastic, {}
-    for wanted in (8, later):
-        executor._waiting = set()  # all that ran before has begun to train
-        while executor.has_room:
-            number = len(executor._running)
-            executor._running[number] = Mock()
-            executor._waiting.add(number)
-        assert len(executor._waiting) == wanted
 
 
 def test_the_command_from_sweep_to_report(sweep_file: Callable[..., Path], tmp_path: Path) -> None:

@@ -1,4 +1,3 @@
-import math
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +7,12 @@ import torch
 from conftest import make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import distributed as dist
 from torch import nn
 from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Stage
 from orchestrator.records.standing import Standing
-from orchestrator.training import check_metaparameters, ranks, rehearse
+from orchestrator.training import check_metaparameters, rehearse
 from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.stackable import why_not
@@ -151,29 +149,12 @@ def test_a_rehearsal_lets_pass_what_can_be_trained(workload: type) -> None:
     assert "val/top2_error" in named
 
 
-def test_a_frozen_batch_norm_stays_frozen() -> None:
-    trial = make_trial(models.name(models.Frozen), batch_size=37)
-    whole, _ = run_trial(trial)
-    pieces, _ = run_trial(trial, micro_batch=5)
-    assert pieces[-1].metrics == pytest.approx(whole[-1].metrics, rel=1e-4)
-
-
 def test_a_first_loss_of_zero_is_no_measure_of_divergence() -> None:
     standing = Standing(make_trial(budget_steps=99).study)
     for step, losses in enumerate([(0.0, 1e-9), *[(1.0, 1.0)] * 10]):
         metrics = dict(zip(("val/loss", "batch/loss"), losses, strict=True))
         standing.add(Measurement(step=step, seconds=0, metrics=metrics))
         assert standing.status is None
-
-
-@pytest.mark.parametrize(
-    ("goal", "value"), [("val/error < 0.1", -math.inf), ("val/score > 0.9", math.inf)]
-)
-def test_what_is_infinite_reaches_no_goal(goal: str, value: float) -> None:
-    study = make_trial(goals=[goal]).study
-    standing = Standing(study)
-    standing.add(Measurement(step=0, seconds=0, metrics={study.goals[0].metric: value}))
-    assert standing.status == "diverged"
 
 
 def test_unknown_and_missing_metaparameters_are_refused() -> None:
@@ -208,24 +189,6 @@ def test_the_layout_of_a_model_changes_no_more_than_rounding() -> None:
         assert one.metrics == pytest.approx(other.metrics, rel=1e-4)
     workload, splits = prepare(trials[1].study.workload, None, torch.device("cpu"))
     assert why_not(trials[1], workload, splits, torch.device("cpu")) is None
-
-
-def test_objects_of_ranks_with_gpus_stay_out_of_their_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """No machine of this kind runs these tests, so one is pretended."""
-    joined = []
-    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
-    monkeypatch.setattr(ranks, "_compute_alike", lambda: None)
-    monkeypatch.setattr(ranks, "_interface_to", lambda host: None)
-    monkeypatch.setattr(dist, "TCPStore", lambda *_, **__: None)
-    monkeypatch.setattr(dist, "init_process_group", lambda backend, **_: joined.append(backend))
-    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
-    gpu = torch.device("cuda")
-    with ranks.open_ranks(rank=0, count=2, host="127.0.0.1", port=0, device=gpu):
-        (backend,) = joined
-    by_device = dist.BackendConfig(dist.Backend(backend)).get_device_backend_map()
-    assert by_device == {"cpu": "gloo", "cuda": "nccl"}
 
 
 def batch(order: BatchOrder, k: int, start: int = 0, stop: int | None = None) -> torch.Tensor:
