@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import models
 import numpy as np
 import pytest
 from conftest import made, make_trial, refused, run_trial, train_all
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from quadratic import Moments
 from stacking import train_stacked, variants
+from torch import nn
 
 from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
@@ -23,6 +25,7 @@ from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
 from orchestrator.records.stages import Cooldown
 from orchestrator.results.counting import Within
 from orchestrator.training import Checkpoint, loop
+from orchestrator.workloads.digits import DigitsMLP
 
 FIFTH = Cooldown(fraction=0.2)
 
@@ -172,11 +175,19 @@ def killed_at(
     return last(trial, checkpoint=checkpoint)
 
 
+class Dropping(DigitsMLP):
+    """A model with random numbers of its own, whose place must be found again."""
+
+    def model(self) -> nn.Module:
+        return nn.Sequential(super().model()[:2], nn.Dropout(), nn.Linear(self.width, 10))  # type: ignore[index]
+
+
 @pytest.mark.dear
 def test_kills_change_nothing(tmp_path: Path) -> None:
     """Which state each optimizer has is told by test_checkpoint.py."""
     params = {"learning_rate": 0.02, "warmup_steps": 5, "ema_decay": 0.9, "dropout": 0.1}
     trial = cooled_trial(
+        workload=models.name(Dropping),
         optimizer="adam",
         params=params,
         goals=["val/error < 0.3", "val/error < 0.2"],
