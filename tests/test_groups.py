@@ -12,9 +12,7 @@ import torch
 from conftest import make_trial, refused
 from torch import Tensor, nn
 from torch.nn import functional
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
 from orchestrator.records import Trial, derive_seed
 from orchestrator.records.lr_schedules import make_schedule
 from orchestrator.training.batches import BatchOrder
@@ -226,16 +224,3 @@ def test_groups_are_trained_alone() -> None:
     trial = make_trial(f"{__file__}:Grouped", params={"learning_rate": 0.1}, budget_steps=5)
     with refused("not-stackable", "Grouped"):
         next(train_in_stack(trial, 4))
-
-
-def test_the_groups_are_printed() -> None:
-    arguments = ["trial", f"{__file__}:Decoder?name=backwards", "--optimizer", "muon"]
-    settings = ["--set", "learning_rate=0.05", "--set", "adamw_lr=0.002", "--set", "adamw_wd=0.5"]
-    more = ["--batch-size", "8", "--steps", "1", "--verbose"]
-    text = CliRunner().invoke(app, [*arguments, *settings, *more]).stderr
-    rows = [line.split() for line in text.splitlines() if line.startswith(("adamw", "muon"))]
-    assert [row[:4] for row in rows] == [
-        ["adamw", "0.002", "0.5", "250"],
-        ["adamw", "0.002", "0", "30"],
-        ["muon", "0.05", "0", "200"],
-    ]

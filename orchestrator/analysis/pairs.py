@@ -158,8 +158,8 @@ def sides_of(
     return sides
 
 
-def study_pair(a: Side, b: Side, *, identical: bool) -> StudyPair:
-    """Compares one study; `identical` says whether all its measurements are equal."""
+def study_pair(a: Side, b: Side) -> StudyPair:
+    """Compares one study."""
     known = [side for side in (a, b) if side.point is not None]
     pair = StudyPair(
         workload=a.row.workload, recipe=a.row.recipe, goal=a.row.goal,
@@ -170,7 +170,7 @@ def study_pair(a: Side, b: Side, *, identical: bool) -> StudyPair:
         return replace(pair, reason=reason)
     if missing := [name for side, name in ((a, "A"), (b, "B")) if side.point is None]:
         pair = replace(pair, reason=f"not reached in {' and '.join(missing)}")
-    if identical and to_csv([a.row]) == to_csv([b.row]):
+    if to_csv([a.row]) == to_csv([b.row]):
         return replace(pair, ratio=Estimate(value=1.0) if known else None, verdict="same")
     if not known:
         return replace(pair, verdict="agree")

@@ -183,7 +183,7 @@ def _beside(
             b = sides[row.key, row.goal]
             if row.trials_used == 1 and b.point is not None and b.point.is_median:
                 b = replace(b, few_trials=Error(0.0))  # nothing was chosen
-            found.append((study_pair(a, b, identical=False), a, b))
+            found.append((study_pair(a, b), a, b))
     return found
 
 

@@ -7,16 +7,11 @@ that: with a probability of 90 %, it names none if nothing differs.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any
-
-import numpy as np
-import pyarrow as pa
 
 from orchestrator.analysis.estimates import CONFIDENCE
 from orchestrator.analysis.pairs import (
@@ -34,7 +29,6 @@ from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import listed
 from orchestrator.records import BadInput, Study, StudyKey, cut, differences, shown_pair
 from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, to_csv
-from orchestrator.results.tables import is_metric, numbers
 
 LISTED = 6
 """Largest number of studies that a sentence names."""
@@ -65,8 +59,8 @@ class Agreement:
         return [pair for pair in self.studies if pair.verdict == "differ"]
 
 
-def agreement_of(a: Answers, b: Answers, identical: Mapping[StudyKey, bool]) -> Agreement:
-    """Compares two frontiers. `identical` says of which studies all measurements are equal, too."""
+def agreement_of(a: Answers, b: Answers) -> Agreement:
+    """Compares two frontiers."""
     frontiers = [to_csv(answers.rows) for answers in (a, b)]
     curves_a, curves_b = a.curves(), b.curves()
     mixed = tuple(
@@ -77,11 +71,7 @@ def agreement_of(a: Answers, b: Answers, identical: Mapping[StudyKey, bool]) -> 
     a, b = (answers.as_minima(mixed) for answers in (a, b))
     of_a, of_b = ({one.names: one for one in scalings(answers.rows)} for answers in (a, b))
     sides_a, sides_b = sides_of(a, of_a), sides_of(b, of_b)
-    studies = [
-        study_pair(side, sides_b[key], identical=identical.get(side.row.key, False))
-        for key, side in sides_a.items()
-        if key in sides_b
-    ]
+    studies = [study_pair(side, sides_b[key]) for key, side in sides_a.items() if key in sides_b]
     changed = {pair.names for pair in studies if pair.verdict != "same"}
     pairs = [
         curve_pair(one, of_b[names], same=names not in changed)
@@ -112,7 +102,6 @@ def with_holm(pairs: Sequence[AnyPair]) -> list[AnyPair]:
 
 def agreement_in_words(agreement: Agreement) -> str:
     differing, count = agreement.differing, len(agreement.known)
-    changed = sum(pair.verdict != "same" for pair in agreement.known)
     if differing:
         beyond = "differs beyond its interval"
         if len(differing) > 1:
@@ -120,8 +109,6 @@ def agreement_in_words(agreement: Agreement) -> str:
         said = f"{len(differing)} of {count} studies {beyond}: {_listed(agreement, differing)}"
     elif agreement.same_frontier:
         said = "The frontiers are the same, byte for byte"
-        if changed:
-            said += f", but {changed} of {count} studies measured other values"
     else:
         said = f"{count} of {count} studies agree: none differs beyond its interval"
     if curves := dict.fromkeys(pair.recipe for pair in agreement.curves if pair.beyond_chance):
@@ -179,10 +166,6 @@ def _listed(agreement: Agreement, pairs: Sequence[StudyPair]) -> str:
     )
 
 
-OTHER = " of the other"
-"""What follows the names of columns of the second run."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     what: str
@@ -215,12 +198,11 @@ def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoR
     studies_a, studies_b = ({study.key: study for study in run.studies()} for run in (a, b))
     shared = [key for key in studies_a if key in studies_b]
     _refuse_other_sweeps(a, b, rows)
-    identical = a.in_parallel(partial(have_same_measurements, a, b), shared)
     of_a, of_b = (
         Answers(rows=own, budgets={key: study.budget_steps for key, study in studies.items()})
         for own, studies in zip(rows, (studies_a, studies_b), strict=True)
     )
-    agreement = agreement_of(of_a, of_b, dict(zip(shared, identical, strict=True)))
+    agreement = agreement_of(of_a, of_b)
     if not agreement.known:
         reasons = "; ".join(dict.fromkeys(pair.reason for pair in agreement.studies))
         raise BadInput(
@@ -239,36 +221,6 @@ def compare_runs(a: RunFiles, b: RunFiles, goals: Sequence[GoalOf] = ()) -> TwoR
             *_differences(*map(_circumstances, (a, b), rows)),
         ),
     )
-
-
-def have_same_measurements(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
-    """Whether the trials and repeats of a study that both runs hold have the same seeds and
-    metaparameters, and the same value of each metric wherever both were measured. How far a trial
-    was trained that could not win depends on the clock, so one of the two may have gone further,
-    and a compact run holds only some of its measurements."""
-    return all(_alike(x, y, study) for x, y in ((a, b), (a.repeats, b.repeats)))
-
-
-def _alike(a: RunFiles, b: RunFiles, study: StudyKey) -> bool:
-    of_trial = {"seed", "params", "repeat"}
-    trials = _beside(a.trials(study, of_trial), b.trials(study, of_trial)).to_pylist()
-    measured = _beside(a.measurements(study), b.measurements(study))
-    return all(
-        row["seed"] == row["seed" + OTHER]
-        and json.loads(row["params"]) == json.loads(row["params" + OTHER])
-        for row in trials
-    ) and all(
-        np.array_equal(numbers(measured[name]), numbers(measured[name + OTHER]), equal_nan=True)
-        for name in measured.column_names
-        if is_metric(name) and name + OTHER in measured.column_names
-    )
-
-
-def _beside(a: pa.Table, b: pa.Table) -> pa.Table:
-    """The rows of `a` beside those of `b` that are of the same trial, repeat and step, as far as
-    both tables have these columns: a run without repeats does not even have theirs."""
-    keys = [n for n in ("trial", "repeat", "step") if n in a.column_names and n in b.column_names]
-    return a.join(b, keys, join_type="inner", right_suffix=OTHER)
 
 
 def _refuse_other_sweeps(a: RunFiles, b: RunFiles, rows: Sequence[Sequence[FrontierRow]]) -> None:

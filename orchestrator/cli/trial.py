@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import tempfile
 from contextlib import closing
@@ -22,7 +21,7 @@ from orchestrator.cli.options import (
     print_json,
     refuse_both,
 )
-from orchestrator.cli.terminal import answer, complain, console, say, table_of
+from orchestrator.cli.terminal import answer, complain, say
 from orchestrator.records import BadInput, searched, wrong_value
 
 if TYPE_CHECKING:
@@ -98,14 +97,6 @@ def trial(
             min=0, help="Seconds of training between checkpoints; one more follows at the end."
         ),
     ] = 60,
-    verbose: Annotated[
-        bool,
-        typer.Option(
-            "--verbose",
-            help="Say first by which rule, learning rate and weight decay each parameter is "
-            "trained.",
-        ),
-    ] = False,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -120,7 +111,6 @@ def trial(
             ("micro-batch", micro_batch),
             ("stack", stack > 1),
             ("checkpoint", checkpoint),
-            ("verbose", verbose),
         ):
             if given:
                 raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
@@ -153,8 +143,6 @@ def trial(
         ranks=ranks,
     )
     announce(ours)
-    if verbose:
-        console.print(table_of(_groups_of(ours, data_dir), numbers=("parameters",)))
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
     saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
@@ -199,37 +187,6 @@ def announce(trial: Trial) -> None:
     say(f"{trial.study.key}: {trial.settings}")
     if unset := searched(trial.study.space):
         say(f"Not set, so taken from the middle of the range: {', '.join(unset)}.")
-
-
-def _groups_of(trial: Trial, data_dir: Path | None) -> list[dict[str, str]]:
-    """Returns how the optimizer treats the parameters, a row for each group."""
-    from orchestrator.training import Ranks
-    from orchestrator.training.engine import Single
-
-    engine = Single(trial, Ranks(), data_dir=data_dir)
-    engine.put(0, trial)
-    trainer = engine.at()
-    engine.clear(0)
-    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
-    rows = []
-    for group in trainer.optimizer.param_groups:
-        rule = "adamw" if group.get("use_muon") is False else trial.study.optimizer
-        # Trust ratios are for matrices only.
-        layerwise = "decay" in group
-        for is_vector in (False, True) if layerwise else (None,):
-            of_group = [p for p in group["params"] if is_vector in (None, p.ndim < 2)]
-            # The same parameters of each layer are shown once.
-            patterns = dict.fromkeys(re.sub(r"\d+", "*", names[id(p)]) for p in of_group)
-            rows.append(
-                {
-                    "rule": f"{rule}, no trust ratio" if is_vector else rule,
-                    "learning rate": format(group["lr"], ".6g") if "lr" in group else "",
-                    "weight decay": f"{group.get('decay', group.get('weight_decay', 0)):.6g}",
-                    "parameters": f"{sum(p.numel() for p in of_group):,}",
-                    "names": " ".join(patterns),
-                }
-            )
-    return [row for row in rows if row["names"]]
 
 
 def _print_outcome(
