@@ -107,9 +107,10 @@ def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
     it."""
     low, high = curve(times=0.9), curve(times=1.1)
     a = [(low, high)[place % 2][place] for place in range(len(SIZES))]
-    b = [replace(row, repeats=replace(row.repeats, params={"learning_rate": 1.0})) for row in a]
+    b = [replace(row, resolution=row.resolution + 1) for row in a]
+    c = [replace(row, repeats=replace(row.repeats, params={"learning_rate": 1.0})) for row in a]
     widths = []
-    for other in (a, b):
+    for other in (b, c):
         ratio = compared(a, other).studies[0].ratio
         widths.append(ratio.value / ratio.low)
     assert widths[0] < 1.1
@@ -127,11 +128,11 @@ def test_what_only_one_run_reached_is_bounded_by_the_budget_of_the_other() -> No
     missed = replace(UNREACHED, batch_size=1)
     answers = [Answers(rows=[ROW], budgets={ROW.key: 9000})]
     answers += [Answers(rows=[missed], budgets={ROW.key: budget}) for budget in (1024, 9000, 500)]
-    judged = [agreement_of(answers[0], other, {}).studies[0] for other in answers[1:]]
+    judged = [agreement_of(answers[0], other).studies[0] for other in answers[1:]]
     assert [pair.verdict for pair in judged] == ["agree", "differ", "not known"]
     assert {pair.reason for pair in judged} == {"not reached in B"}
     assert judged[1].ratio.value == pytest.approx(9000 / 1024)
-    (turned,) = agreement_of(answers[2], answers[0], {}).studies
+    (turned,) = agreement_of(answers[2], answers[0]).studies
     assert (turned.verdict, turned.ratio.low) == ("differ", 0)
     assert turned.ratio.value == pytest.approx(1024 / 9000)
 

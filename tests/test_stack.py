@@ -131,7 +131,8 @@ def test_every_kind_of_network_trains_as_alone(name: str, small_data: Path) -> N
     if name in REGISTERED:
         changes = {"budget_steps": 2, "extras": Extras()}
     trial = trial_of(name, batch_size=REGISTERED.get(name, 13), **changes)
-    assert reason(trial, small_data) is None
+    # In float32, on some processors, rounding carries a value to the other side of a ReLU.
+    assert reason(in_double(trial), small_data) is None
     check_against_alone(trial, data_dir=small_data)
 
 
