@@ -406,7 +406,7 @@ def launches_by_the_rule(world: World, study: Study) -> int:
 
 
 @pytest.mark.dear
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(worlds(), habits, st.sampled_from([1, 100]), st.sampled_from([0.05, 0.5]))
 def test_ending_trials_early_changes_neither_frontier_nor_points(
     world: World, habits: Habits, shortest: int, near: float
