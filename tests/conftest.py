@@ -19,6 +19,7 @@ import warm
 import yaml
 from hypothesis import settings
 from pyarrow import fs
+from serving import serve
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -43,7 +44,6 @@ from orchestrator.sweeping.local import in_this_process
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
 from orchestrator.training import Ranks, train
-from orchestrator.training.loop import follow
 from orchestrator.training.memory import forget_peak, peak
 from orchestrator.training.ranks import launch_ranks
 from orchestrator.training.same_bits import ask_for_same_bits
@@ -79,7 +79,10 @@ settings.load_profile("patient")
 # Workers of pytest have few columns, in which tables wrap.
 os.environ.pop("COLUMNS", None)
 
-LONGEST = ("test_siege", "test_sweep_end_to_end")
+LONGEST = {
+    "test_siege", "test_sweep_end_to_end", "test_workloads", "test_stack", "test_program_faults",
+    "test_race", "test_outside",
+}  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -233,12 +236,6 @@ def exhaust(training: Any) -> tuple[list[Measurement], Any]:
             measurements.append(next(training))
         except StopIteration as end:
             return measurements, end.value
-
-
-def serve(ranks: Ranks) -> None:
-    """Runs rank 1 of a pair: it trains the same trials as rank 0 until it is told to stop."""
-    while (job := ranks.from_first(None)) is not None:
-        follow(ranks, *job)
 
 
 @pytest.fixture(scope="module")

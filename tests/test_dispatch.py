@@ -45,7 +45,7 @@ lucks = st.builds(
 
 
 @pytest.mark.dear
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     worlds(), lucks, st.integers(0, 2**32), st.integers(1, 4), st.sampled_from([1, 3]),
     st.lists(st.integers(1, 60), max_size=4), st.sampled_from([0.0, 0.3]),

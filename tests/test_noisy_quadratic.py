@@ -17,9 +17,7 @@ GRID = EvaluationGrid(spacing=0.005, min_gap=1)
     ("optimizer", "batch_size", "learning_rate", "momentum", "precondition"),
     [
         ("sgd", 1, 0.05, 0.0, 0.0),
-        ("sgd", 8, 0.3, 0.0, 0.0),
         ("sgd", 64, 0.1, 0.0, 0.5),
-        ("momentum", 16, 0.05, 0.9, 0.0),
         ("momentum", 256, 0.5, 0.95, 0.0),
     ],
 )

@@ -403,7 +403,7 @@ def launches_by_the_rule(world: World, study: Study) -> int:
 
 
 @pytest.mark.dear
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(worlds(), habits, st.sampled_from([1, 100]))
 def test_ending_trials_early_changes_neither_frontier_nor_points(
     world: World, habits: Habits, shortest: int

@@ -151,7 +151,7 @@ def answer(studies: Iterable[Study], files: Files) -> object:
 
 
 @pytest.mark.dear
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     studies(),
     st.builds(World, st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 0.8])),
