@@ -108,7 +108,7 @@ def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:
     low, high = curve(times=0.9), curve(times=1.1)
     a = [(low, high)[place % 2][place] for place in range(len(SIZES))]
     b = [replace(row, steps=row.steps + 1) for row in a]
-    c = [replace(row, repeats=replace(row.repeats, params={"learning_rate": 1.0})) for row in a]
+    c = [replace(row, repeats=replace(row.repeats, params={"learning_rate": 1.0})) for row in b]
     widths = []
     for other in (b, c):
         ratio = compared(a, other).studies[0].ratio
