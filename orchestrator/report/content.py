@@ -100,7 +100,7 @@ class Panel:
     """Recipe -> its metaparameters that were not searched in a range: options, rules and values."""
     listed: Mapping[str, Listed] = field(default_factory=dict)
     quality: Mapping[str, Sequence[BestRow]] = field(default_factory=dict)
-    """Recipe -> the best value of the goal's metric in each of its studies, within one budget."""
+    """Recipe -> the best value of the goal's metric within several budgets."""
     forecasts: Sequence[Forecast] = ()
     rules: Sequence[RuleCost] = ()
 
@@ -167,12 +167,12 @@ class Panel:
 
     @cached_property
     def bests(self) -> list[BestRow]:
-        """The best values, of those recipes of which all are known."""
+        """The best value of each study within its recipe's whole budget, where it is known."""
         return [
             row
             for rows in self.quality.values()
             for row in rows
-            if not any(one.censored for one in rows)
+            if row.within == rows[-1].within and not any(one.censored for one in rows)
         ]
 
     @property

@@ -16,7 +16,7 @@ from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import Goal, Study, grouped
 from orchestrator.report.content import Curve, Panel, Settings
 from orchestrator.report.metaparameters import fixed_in
-from orchestrator.report.quality import best_in_budget
+from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
 from orchestrator.report.trials import MOST_LISTED, listed_of, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, step_times
@@ -97,7 +97,7 @@ class Source:
             listed={name: listed_of(mine, tables, most) for name, mine in by_recipe.items()},
             fixed={name: fixed_in(mine) for name, mine in by_recipe.items()},
             curves=self._by_name(curves_of_winners(run, goal.metric, rows)),
-            quality=self._by_name(best_in_budget(run, goal, studies)),
+            quality=self._by_name(best_within_budgets(run, goal, studies)),
             forecasts=self._forecasts(rows),
         )
 

@@ -61,7 +61,9 @@ FOLDS = (
     Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
     Fold("training", "How the winners train", training.finding, (training.training_curves,)),
     Fold("noise", "Forecasts by the noise scale", training.foretold, (training.forecasts,)),
-    Fold("quality", "Quality", quality.finding, (quality.best_values, quality.generalisation)),
+    Fold(
+        "quality", "Quality", quality.finding, (quality.best_values_within, quality.generalisation)
+    ),
 )
 
 OF_ALL = (numbers.numbers, cost.recommended)

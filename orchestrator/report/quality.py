@@ -9,25 +9,39 @@ from orchestrator.analysis.quality import Gap
 from orchestrator.records import Goal, Study, grouped
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, lead
-from orchestrator.report.style import Drawing, mark, of_size, safe, value_axis
+from orchestrator.report.style import Drawing, mark, of_size, safe, shades, value_axis
 from orchestrator.results import BestRow, RunFiles, Within, best_of_studies
+from orchestrator.results.counting import Unit
+
+SHARES = (16, 8, 4, 2, 1)
+"""The fractions of a budget within which the best value is asked for."""
 
 
-def best_in_budget(
+def best_within_budgets(
     run: RunFiles, goal: Goal, studies: Sequence[Study]
 ) -> dict[str, Sequence[BestRow]]:
-    """The best value of each study within the largest budget that all studies of its recipe had: in
-    epochs or, if that is less than one, in steps."""
+    """The best values within the largest budgets that all studies of a recipe had, and within
+    fractions of these budgets."""
     found: dict[str, Sequence[BestRow]] = {}
     for recipe, mine in grouped(studies, lambda study: study.recipe).items():
         if not all(study.budget_steps for study in mine):
             continue
-        within = Within(amount=min(study.budget_steps for study in mine), unit="steps")
+        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
             epochs = min(study.budget_examples // size for study in mine)
-            within = Within(amount=epochs, unit="epochs") if epochs else within
+            budgets.append(("epochs", epochs))
+        within = [
+            Within(amount=amount // part, unit=unit)
+            for unit, amount in budgets
+            for part in SHARES
+            if amount // part
+        ]
         upwards = goal.direction == ">"
-        found[recipe] = best_of_studies(run, mine, goal.metric, maximise=upwards, within=[within])
+        rows = best_of_studies(run, mine, goal.metric, maximise=upwards, within=within)
+        # Where trials were ended early, the largest budgets tell, and nothing else is shown.
+        whole = {str(Within(amount=amount, unit=unit)) for unit, amount in budgets}
+        largest = [row for row in rows if row.within in whole]
+        found[recipe] = largest if any(row.censored for row in largest) else rows
     return found
 
 
@@ -40,23 +54,25 @@ STOPPED = (
 ENDED_ELSEWHERE = "not all of their trainings went to the end, so the best values are not known."
 
 
-def best_values(panel: Panel, show: Show) -> str:
-    """Shows the best values within the budget. It refuses if trials were stopped at their goals,
+def best_values_within(panel: Panel, show: Show) -> str:
+    """Shows the best values within budgets. It refuses if trials were stopped at their goals,
     because that would favour trials that trained on."""
     metric = panel.goal.metric
-    shown = ""
-    if known := [row for row in panel.bests if row.value is not None]:
-        shown = show(
-            _best_values(known, panel.goal, panel.recipes),
-            f"Best {metric} within the budget",
-            "",
-            "It shows whether a large batch size gets worse values within the same budget, which "
-            "is the largest that all batch sizes of a recipe had.",
-        )
-    refused = [name for name, rows in panel.quality.items() if any(row.censored for row in rows)]
+    shown, refused = "", []
+    for recipe, rows in panel.quality.items():
+        if any(row.censored for row in rows):
+            refused.append(recipe)
+        elif any(row.value is not None for row in rows):
+            shown += show(
+                _best_within(rows, panel.goal),
+                f"{recipe}: best {metric} within budgets",
+                "",
+                "They show whether a large batch size gets worse values within the same budget. "
+                "Dark lines are small budgets, bright lines are large ones.",
+            )
     if refused:
         shown += lead(
-            f"The best {escape(metric)} within the budget is not shown for "
+            f"The best {escape(metric)} within budgets is not shown for "
             f"{escape(', '.join(refused))}: {ENDED_ELSEWHERE if panel.is_imported else STOPPED}"
         )
     return shown
@@ -87,24 +103,32 @@ def finding(panel: Panel) -> str:
     return "Whether large batch sizes get worse values"
 
 
-def _best_values(rows: Sequence[BestRow], goal: Goal, recipes: Sequence[str]) -> Drawing:
-    figure = Drawing()
-    ordered = sorted(rows, key=lambda row: row.batch_size)
-    for recipe, mine in grouped(ordered, lambda row: row.recipe).items():
-        at = [(row.batch_size, row.value, _describe(row)) for row in mine]
-        figure.line(recipe, at, mark(recipes.index(recipe)))
-    figure.styled("Batch size", f"Best {safe(goal.metric)}")
+def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
+    """Draws one recipe: a line per budget, small (dark) to large (bright), with budgets in steps on
+    the left and in epochs on the right."""
+    by_unit = grouped(rows, lambda row: (row.within or "").partition("=")[0])
+    titles = [f"within so many {unit}" for unit in by_unit]
+    figure = Drawing(titles, gaps=(0.04, 0), one_y=True)
+    for panel, mine in enumerate(by_unit.values()):
+        budgets = grouped(mine, lambda row: row.within or "")
+        colours = shades(len(budgets))
+        for number, (budget, of_budget) in enumerate(budgets.items()):
+            at = [
+                (row.batch_size, row.value, _describe(row))
+                for row in sorted(of_budget, key=lambda row: row.batch_size)
+                if row.value is not None
+            ]
+            look = mark(number, colours[number])
+            figure.line(budget.replace("=", " "), at, look, panel=panel)
+    figure.styled("Batch size", "", margin={"t": 60}, legend={"y": 1.1})
     figure.log2("x", (row.batch_size for row in rows))
     figure.y_axes(**value_axis([row.value for row in rows if row.value is not None], goal))
+    figure.y_axes(0, title={"text": f"Best {safe(rows[0].metric)}"})
     return figure
 
 
 def _describe(row: BestRow) -> str:
-    unit, _, amount = (row.within or "").partition("=")
-    return (
-        f"{of_size(row.batch_size, row.recipe)}{row.value:.4g} within {amount} {unit}, at step "
-        f"{row.step:,} of trial {row.trial}"
-    )
+    return f"{of_size(row.batch_size)}{row.value:.4g} at step {row.step:,}, trial {row.trial}"
 
 
 def _generalisation_gap(gaps: Sequence[Gap], metric: str, recipes: Sequence[str]) -> Drawing:
