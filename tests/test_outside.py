@@ -35,25 +35,11 @@ def write(path: Path, rows: Iterable[Row]) -> Path:
 
 def imported(source: Path | str, run: Path, **mapping: Any) -> RunFiles:
     given = None
-    if isinstance(source, Path) and source.suffix in (".csv", ".parquet"):
-        mapping = {**told(source), **mapping}
     if mapping:
         given = run.with_suffix(".yaml")
         given.write_text(yaml.safe_dump(mapping))
     import_(str(source), str(run), given)
     return RunFiles.open(run)
-
-
-def told(table: Path) -> dict[str, list[str]]:
-    """What names of columns don't tell."""
-    if table.suffix == ".csv":
-        names = re.split("[,;\t]", table.read_text(errors="replace").partition("\n")[0].strip())
-    else:
-        names = pq.read_schema(table).names
-    return {
-        "params": [name for name in names if name in ("lr", "learning_rate")],
-        "metrics": [name for name in names if re.fullmatch(r"(val|batch)[/_](loss|error)", name)],
-    }
 
 
 def ask(run: RunFiles, goal: str) -> list[FrontierRow]:
@@ -178,9 +164,10 @@ def test_the_same_point_and_seed_twice_is_no_repeat(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "amount", "mapping"),
     [
-        ("examples_seen", 32, {"unit": "examples"}),
-        ("tokens", 32 * 128, {"unit": "tokens", "tokens_per_example": 128}),
-        ("epoch", 32 / 1000, {"unit": "epochs", "examples": 1000}),
+        ("examples_seen", 32, {}),
+        ("tokens", 32 * 128, {"tokens_per_example": 128}),
+        ("epoch", 32 / 1000, {"examples": 1000}),
+        ("progress", 32 * 128, {"step": "progress", "unit": "tokens", "tokens_per_example": 128}),
     ],
 )
 def test_a_step_may_be_an_amount(
@@ -191,23 +178,21 @@ def test_a_step_may_be_an_amount(
          "val_loss": row["val_loss"]}
         for row in curve(1000)
     ]  # fmt: skip
-    mapping |= {"batch_size": ["micro_batch", "grad_accum", "gpus"], "step": column}
+    mapping["batch_size"] = ["micro_batch", "grad_accum", "gpus"]
     run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", **mapping)
     (found,) = ask(run, "val_loss < 0.1")
     assert (found.batch_size, found.steps, found.resolution) == (32, 110, 10)
 
 
 def test_rows_that_are_ends_of_runs_stand_at_a_scale(tmp_path: Path) -> None:
+    """Without names that anyone could know, from what the columns hold."""
     rows = [
         {"bs": size, "lr": rate, "ti": math.ceil(tokens / size / 128), "D": tokens, "N": parameters,
          "exp_name": f"{size} {rate} {tokens} {parameters}", "smooth loss": 3 + rate + size}
         for parameters in (10**6, 10**7) for tokens in (10**7, 10**8)
         for size in (8, 16) for rate in (0.1, 0.01)
     ]  # fmt: skip
-    mapping = {
-        "scale": {"data": "D", "model": "N"}, "metrics": "smooth loss", "tokens_per_example": 128,
-    }  # fmt: skip
-    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", step="ti", **mapping)
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
     assert run.sweep()["scales"]["data=100000000,model=1000000"] == {"data": 1e8, "model": 1e6}
     assert len(run.sweep()["scales"]) == 4
     assert len(run.studies()) == 8
@@ -215,8 +200,20 @@ def test_rows_that_are_ends_of_runs_stand_at_a_scale(tmp_path: Path) -> None:
     assert {study.budget_steps for study in run.studies()} == {9766, 4883, 97657, 48829}
     # Where the table does not say the steps, data and batch size do.
     bare = [{k: v for k, v in row.items() if k != "ti"} for row in rows]
-    without = imported(write(tmp_path / "b.csv", bare), tmp_path / "other", **mapping)
+    without = imported(write(tmp_path / "b.csv", bare), tmp_path / "other", tokens_per_example=128)
     assert [s.budget_steps for s in without.studies()] == [s.budget_steps for s in run.studies()]
+
+
+@pytest.mark.parametrize("name", ["warmup_epochs", "warmup_steps"])
+@pytest.mark.parametrize("value", [2, "linear", math.nan])
+def test_settings_called_like_ours_may_hold_anything(
+    name: str, value: object, tmp_path: Path
+) -> None:
+    rows = [row for lr in (0.1, 0.2) for row in curve(50, batch_size=8, lr=lr, **{name: value})]
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run", params=["lr", name])
+    (row,) = ask(run, "val_loss < 0.3")
+    assert row.steps == 40
+    assert "its warmup" not in "; ".join(row.warnings)
 
 
 def test_steps_follow_exactly_from_tokens_however_many(tmp_path: Path) -> None:
@@ -536,7 +533,7 @@ def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
         imported(tmp_path / "a.txt", tmp_path / "other")
     half = {**row, "note": "\ud800", "batch_size": 16}
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, [row, half])))
-    assert len(imported(tmp_path / "d.jsonl", tmp_path / "half", metrics="val_loss").studies()) == 2
+    assert len(imported(tmp_path / "d.jsonl", tmp_path / "half").studies()) == 2
 
 
 def test_semicolons_and_tabs_may_stand_between_columns(tmp_path: Path) -> None:

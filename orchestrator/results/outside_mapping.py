@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -157,9 +158,22 @@ GLOBAL = ("global_batch_size", "total_batch_size", "effective_batch_size")
 PARTS = re.compile(r".*accum.*|(n|num)_(gpu|device|rank)s?|gpus|devices|ranks|world_size")
 """Into how many devices or passes a batch is divided."""
 
-AMOUNTS = (
-    "examples", "samples", "examples_seen", "tokens", "tokens_seen", "epoch", "epochs",
-)  # fmt: skip
+AMOUNTS: Mapping[str, Unit] = {
+    "examples": "examples", "samples": "examples", "examples_seen": "examples", "tokens": "tokens",
+    "tokens_seen": "tokens", "epoch": "epochs", "epochs": "epochs",
+}  # fmt: skip
+SCALE = {
+    "data": ("d", "data", "tokens", "train_tokens", "total_tokens", "num_tokens"),
+    "model": ("n", "model", "n_params", "num_params", "parameters", "model_size"),
+}
+PARAM = re.compile(
+    r"lr|wd|eta|eps(ilon)?|gamma|momentum|.*(learning_rate|_lr|decay|beta_?[12]?|dropout|warmup.*|"
+    r"smoothing|width|depth|layers|heads|hidden.*)"
+)
+METRIC = re.compile(
+    r".*(loss|acc|accuracy|error|err|perplexity|ppl|score|auc|f1|bleu|reward|precision|recall|mse|"
+    r"mae|bpb|grad(ient)?_norm)(_.*)?|(val|valid|validation|eval|test|train)_(?!batch|size).*"
+)
 _PREFIX = re.compile(r"^_|^(config|params?|hparams?|hyperparameters?|user_attrs?)[_./]+")
 
 
@@ -174,9 +188,9 @@ def has_step(names: Iterable[str]) -> bool:
 
 
 def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str] | None) -> Meaning:
-    """The meaning of the columns by their names. What the user has written stands. `settings` are
-    the columns that hold settings of runs, if the source tells them from what was measured; those
-    that vary are metaparameters, and the other numbers are metrics."""
+    """The meaning of the columns by their names, and by their contents where names don't tell.
+    What the user has written stands. `settings` are the columns that hold settings of runs, if the
+    source tells them from what was measured."""
     found = {**written}
     taken = {name for value in written.values() for name in _columns_in(value)}
     # What a program logs beside what it was told to begins with _.
@@ -204,14 +218,65 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
             whole = free[columns[0]] in GLOBAL or most <= 1
             columns = columns[:whole]
         take(key, columns if key in LISTS else next(iter(columns), None))
-    if settings is not None:
-        used = [n for n in free if is_metric(n) and table[n].null_count < len(table)]
-        # Settings also hold paths, versions and the like, which are mostly the same in all runs.
-        take("params", [n for n in used if n in settings and len(table[n].unique()) > 1])
-        measured = [n for n in used if n not in settings and not n.startswith("_")]
-        take("metrics", [n for n in measured if _is_number(table, n)])
+    for name in look(AMOUNTS, True)[:1]:
+        # The amount of data that a run is for has few values, and is no step.
+        if "step" not in found and _distinct(table, [name]) > max(20, 0.01 * len(table)):
+            take("unit", AMOUNTS[free[name]])
+            take("step", name)
+    scale = {variable: name for variable in SCALE for name in look(SCALE[variable], True)[:1]}
+    large = {v: name for v, name in scale.items() if (pc.min(table[name]).as_py() or 0) >= 1000}
+    take("scale", large)
+    if "step" not in found and "data" in found.get("scale", {}):
+        known = [found["scale"]["data"], *found.get("batch_size", ())]
+        step, tokens = _step_of_data(table, known, look(free.values(), True))
+        take("step", step)
+        take("tokens_per_example", tokens)
+    fixed = [name for key in ("batch_size", "seed", "run") for name in found.get(key, ())]
+    kinds = {name: _kind(table, name, fixed, settings) for name in free}
+    for key in ("run", "params", "metrics"):
+        if key != "run" or "run" not in found:
+            take(key, [name for name in kinds if kinds[name] == key])
     return Meaning(**found)
 
 
 def _is_number(table: pa.Table, name: str) -> bool:
     return not pt.is_dictionary(table.schema.field(name).type)
+
+
+def _distinct(table: pa.Table, names: Sequence[str]) -> int:
+    return len(table.select(names).group_by([*names]).aggregate([])) if names else 1
+
+
+def _step_of_data(
+    table: pa.Table, known: Sequence[str], names: Sequence[str]
+) -> tuple[str | None, float | None]:
+    """The column among `names` by which data, divided by the batch size, are a constant; and that
+    number of tokens."""
+    data, *sizes = (table[name].to_numpy() for name in known)
+    with np.errstate(all="ignore"):
+        for name in names if len(data) and np.ptp(data) else ():
+            tokens = data / np.prod([*sizes, table[name].to_numpy()], axis=0, dtype=float)
+            if np.max(tokens) < 1.01 * np.min(tokens) < np.inf:
+                return name, max(float(np.round(np.median(tokens))), 1.0)
+    return None, None
+
+
+def _kind(
+    table: pa.Table, name: str, fixed: Sequence[str], settings: Collection[str] | None
+) -> str | None:
+    """Tells metaparameters, metrics and names of runs apart. `fixed` are the same in a run."""
+    plain, column, number = _plain(name), table[name], _is_number(table, name)
+    if column.null_count == len(column) or not is_metric(name):
+        return None
+    if settings is not None and name not in settings:
+        return "metrics" if number and not name.startswith("_") else None
+    if settings is not None:
+        # They hold paths, versions and the like, which are mostly the same in all runs.
+        return "params" if PARAM.fullmatch(plain) or _distinct(table, [name]) > 1 else None
+    if not number:
+        return "run" if _distinct(table, [name]) > max(len(column) / 2, 2) else "params"
+    if METRIC.fullmatch(plain) or PARAM.fullmatch(plain):
+        return "metrics" if METRIC.fullmatch(plain) else "params"
+    a_row_per_run = _distinct(table, fixed) > 0.9 * len(column)
+    differs = _distinct(table, [name] if a_row_per_run else [*fixed, name])
+    return "metrics" if differs > 0.5 * len(column) else "params"
