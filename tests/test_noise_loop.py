@@ -356,7 +356,7 @@ def test_hugging_face(by_hand: dict[str, float], tmp_path: Path) -> None:
     trainer.args._n_gpu = 2  # one process feeds both, as many examples each
     callback.on_train_begin(trainer.args, None, None)
     for _ in range(2):
-        callback.noise.record(torch.ones(1), torch.ones(1))
+        callback.noise.record(torch.ones(()), torch.ones(()))
     assert (estimate := callback.noise.estimate) is not None
     assert estimate.variance == pytest.approx(2 * PART * COUNT * (COUNT + 1))
     with refused("too-few", "gradient_accumulation_steps", 2, 1):

@@ -338,7 +338,7 @@ def test_a_power_of_nothing_has_no_sign() -> None:
     assert "B^0.00" in words_of(Panel(workload="w", goal=GOAL, rows=rows))
 
 
-DRAWN_OF_ALL = 21
+DRAWN_OF_ALL = 17
 """Figures of two workloads and goals."""
 
 SORTED = """(async () => {
