@@ -33,7 +33,6 @@ from orchestrator.records import (
 from orchestrator.records.lr_schedules import tied_to_horizon
 from orchestrator.records.roles import COURSE, GROWS, SEARCH
 from orchestrator.results import RunFiles, frontier_of
-from orchestrator.results.purpose import without_gone
 from orchestrator.search import StudySearch, result_of
 
 
@@ -66,9 +65,8 @@ def refuse_incomparable(run: RunFiles, planned: Plan) -> None:
 
 def refuse_changed(run: RunFiles) -> None:
     """Raises `BadInput` if the run's sweep file was changed since the run was made."""
-    sweep, file = run.sweep(), without_gone(run.sweep_file())
+    sweep, file = run.sweep(), run.sweep_file()
     # If the file holds the sweep that the run has grown from, writing the file was interrupted.
-    file = None if file is None else without_gone(file)
     if file not in (None, sweep, run.grown_from()):
         raise BadInput(
             f"{run.place / 'sweep.yaml'} was changed since the run was made. It differs in\n"
