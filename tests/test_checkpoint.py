@@ -15,7 +15,6 @@ import torch
 from conftest import make_trial, refused, run_trial
 from stacking import train_stacked, variants
 from test_cooling import killed_at
-from test_growth import command
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
@@ -82,13 +81,16 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
 @pytest.mark.dear
 @pytest.mark.parametrize("trial", [long_trial(workload=models.GhostCNN), long_trial(dropout=0.3)])
 def test_checkpoints_leave_no_trace_in_the_curve(
-    trial: Trial, tmp_path: Path, train_on_pair: Callable[..., Any]
+    trial: Trial,
+    tmp_path: Path,
+    train_on_pair: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """This also holds if ranks share the statistics of batch norms between evaluations, and where
     each rank has a stream of its own for dropout."""
     whole, _ = train_on_pair(trial)
-    place = Place.at(tmp_path / "trial.pt")
-    checkpoint = Checkpoint(place=place, every_seconds=1e-9, keep=True)
+    monkeypatch.setattr(Place, "remove", lambda place: None)
+    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=1e-9)
     chopped, _ = train_on_pair(trial, checkpoint=checkpoint)
     assert [m.metrics for m in chopped] == [m.metrics for m in whole]
     state = torch.load(tmp_path / "trial.pt", weights_only=True)
@@ -125,54 +127,36 @@ def test_an_interrupted_stack_goes_on_with_the_same_bits(
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path, tmp_path / "file" / "x.pt"):
-        unwritable = Checkpoint(place=Place.at(path), every_seconds=1e-9, keep=True)
-        with refused("bad-input", path):
-            unwritable.check_writable()
-        # In a sweep, training goes on without.
         lost = Checkpoint(place=Place.at(path), every_seconds=1e-9)
         assert run_trial(long_trial(), checkpoint=lost)[1].status == "exhausted"
 
 
-def test_another_trials_checkpoint_and_damage_and_code_are_refused(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(place=Place.at(tmp_path / "trial.pt"), every_seconds=60, keep=True)
-    run_trial(long_trial(), checkpoint=checkpoint)
-    with refused("bad-input", tmp_path / "trial.pt", "trial"):
+def test_a_trial_begins_anew_where_a_checkpoint_cannot_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whether it is of another trial, damaged, or would run code."""
+    path = tmp_path / "trial.pt"
+    checkpoint = Checkpoint(place=Place.at(path), every_seconds=1e-9)
+    curve, _ = run_trial(long_trial())
+    with monkeypatch.context() as kept:
+        kept.setattr(Place, "remove", lambda place: None)
         run_trial(long_trial(beta1=0.8), checkpoint=checkpoint)
-    whole = (tmp_path / "trial.pt").read_bytes()
+    other = path.read_bytes()
 
     class Evil:
         def __reduce__(self) -> Any:
             return Path.touch, (tmp_path / "harmed",)
 
     torch.save({"trial": Evil()}, harmful := io.BytesIO())
-    for damaged in (b"not a checkpoint", whole[: len(whole) // 2], b"", harmful.getvalue()):
-        (tmp_path / "trial.pt").write_bytes(damaged)
-        with refused("bad-input", tmp_path / "trial.pt"):
-            run_trial(long_trial(), checkpoint=checkpoint)
+    damaged = b"not a checkpoint", other[: len(other) // 2], b"", harmful.getvalue()
+    for content, reason in [(other, "of another trial"), *((each, "damaged") for each in damaged)]:
+        caplog.clear()
+        path.write_bytes(content)
+        anew, _ = run_trial(long_trial(), checkpoint=checkpoint)
+        assert [m.metrics for m in anew] == [m.metrics for m in curve]
+        assert reason in caplog.text
+        assert not path.exists()
     assert not (tmp_path / "harmed").exists()
-
-
-def test_a_sweep_begins_anew_where_a_checkpoint_cannot_be_used(tmp_path: Path) -> None:
-    path = tmp_path / "trial.pt"
-    path.write_bytes(b"not a checkpoint")
-    resumed, _ = run_trial(
-        long_trial(), checkpoint=Checkpoint(place=Place.at(path), every_seconds=60)
-    )
-    assert [m.metrics for m in resumed] == [m.metrics for m in run_trial(long_trial())[0]]
-    assert not path.exists()
-
-
-def test_the_command_writes_and_reads_its_checkpoint(tmp_path: Path) -> None:
-    path = tmp_path / "trial.pt"
-    arguments = (
-        "trial", "digits/mlp", "--optimizer", "sgd", "--batch-size", "8", "--steps", "200",
-        "--set", "learning_rate=0.1", "--checkpoint", str(path), "--checkpoint-seconds", "0.01",
-    )  # fmt: skip
-    command(*arguments)
-    assert torch.load(path, weights_only=True)["training"]["step"] == 200
-    path.write_bytes(b"not a checkpoint")
-    with refused("bad-input", path):
-        command(*arguments)
 
 
 def test_a_checkpoint_that_cannot_be_removed_costs_no_trial(
@@ -222,8 +206,6 @@ def test_all_ranks_begin_anew_if_one_can_not_go_on(tmp_path: Path) -> None:
     own.save(trial, lambda: {"step": 3}, [Measurement(step=0, seconds=0.0, metrics={})], Ranks())
     assert len(own.load(trial, put.append, Ranks())) == 1
     assert own.load(trial, put.append, Two()) == []
-    with refused("bad-input", place, "memory is short"):
-        Checkpoint(place=place, every_seconds=1, keep=True).load(trial, put.append, Two())
 
 
 def test_a_damaged_state_of_a_trunk_is_refused_by_name(tmp_path: Path) -> None:

@@ -58,7 +58,6 @@ ROW = FrontierRow(
     optimizer="sgd",
     batch_size=1,
     goal="val/error < 0.04",
-    within=None,
     ranks=1,
     reached=True,
     censored=False,

@@ -105,15 +105,9 @@ class Run:
     def studies(self) -> Table[Study]:
         return Table(self._files.studies(), asdict)
 
-    def frontier(
-        self,
-        goal: str | Iterable[str] | None = None,
-        *,
-        within: str | None = None,
-    ) -> Table[FrontierRow]:
+    def frontier(self, goal: str | Iterable[str] | None = None) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
-        budget = None if within is None else Within.parse(within)
-        rows = frontier_of(self._files, parse_goals(several(goal)), within=budget)
+        rows = frontier_of(self._files, parse_goals(several(goal)))
         return Table(rows, FrontierRow.to_json, shown=FRONTIER)
 
     def best(

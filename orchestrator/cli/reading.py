@@ -108,14 +108,6 @@ def _print_status(studies: Sequence[Mapping[str, Any]]) -> None:
 def frontier(
     path: RunArgument,
     goal: GoalOption = None,
-    within: Annotated[
-        str | None,
-        typer.Option(
-            metavar="UNIT=N",
-            help="Use only what was measured within N steps, examples or epochs: epochs=5. "
-            "Default: all measurements.",
-        ),
-    ] = None,
     rules: Annotated[
         bool,
         typer.Option(
@@ -128,11 +120,10 @@ def frontier(
 ) -> None:
     """Show the fewest steps to the goal in each study. Names the trials that needed them."""
     from orchestrator.cli.answers import print_frontier, print_rules
-    from orchestrator.results import RunFiles, Within, frontier_of, parse_goals
+    from orchestrator.results import RunFiles, frontier_of, parse_goals
 
-    budget = None if within is None else Within.parse(within)
     run = RunFiles.open(path)
-    rows = frontier_of(run, parse_goals(goal or []), within=budget)
+    rows = frontier_of(run, parse_goals(goal or []))
     if rules:
         print_rules(run, rows, as_json)
     else:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from orchestrator.planning.sweep import Sweep
     from orchestrator.records import Measurement, Outcome, Study, Trial
-    from orchestrator.training import Checkpoint
 
 
 def trial(
@@ -85,18 +84,6 @@ def trial(
         ),
     ] = 1,
     seed: SeedOption = 0,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            help="File for the state of the training, which goes on from it if the file exists."
-        ),
-    ] = None,
-    checkpoint_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds of training between checkpoints; one more follows at the end."
-        ),
-    ] = 60,
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -110,7 +97,6 @@ def trial(
             ("ranks", ranks > 1),
             ("micro-batch", micro_batch),
             ("stack", stack > 1),
-            ("checkpoint", checkpoint),
         ):
             if given:
                 raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
@@ -145,13 +131,10 @@ def trial(
     announce(ours)
     # As in a sweep, whose trials can be run again here to the same bits; more cores are more ranks.
     torch.set_num_threads(1)
-    saved = _kept_checkpoint(checkpoint, checkpoint_seconds) if checkpoint else None
     if stack > 1:
-        training = train_in_stack(ours, stack, data_dir=data_dir, checkpoint=saved)
+        training = train_in_stack(ours, stack, data_dir=data_dir)
     else:
-        training = train_on_ranks(
-            ours, ranks, micro_batch=micro_batch, data_dir=data_dir, checkpoint=saved
-        )
+        training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)
     measurements, (outcome, processes) = follow(training, ours.study, show)
     _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":
@@ -221,19 +204,6 @@ def _print_outcome(
             "measurements": measurements,
         }
     )
-
-
-def _kept_checkpoint(where: str, every_seconds: float) -> Checkpoint:
-    """The checkpoint that the user names, in a place that was found to be writable."""
-    from orchestrator.files.places import Place
-    from orchestrator.training import Checkpoint
-
-    place = Place.at(where)
-    checkpoint = Checkpoint(place=place, every_seconds=every_seconds, keep=True)
-    checkpoint.check_writable()
-    if place.is_file():
-        say(f"Going on from {place}; its earlier measurements are printed first.")
-    return checkpoint
 
 
 def parse_settings(settings: Sequence[str], option: str, example: str) -> dict[str, Any]:

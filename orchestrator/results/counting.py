@@ -62,12 +62,6 @@ class Within:
             return int(self.amount)
         if self.unit == "examples":
             return study.batches.steps(math.ceil(self.amount))
-        if self.unit == "seconds":
-            raise BadInput(
-                f"{self} is a budget for best values only: each trial takes other steps in it. "
-                f"Give steps=N, examples=N or epochs=N.",
-                code="no-such-budget",
-            )
         if study.train_size is None:
             raise BadInput(
                 f"How many examples an epoch of {study.workload} has isn't known: give examples=N.",

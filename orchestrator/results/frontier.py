@@ -34,7 +34,6 @@ from orchestrator.records import (
 from orchestrator.records.stages import TRUNK, Cooldown
 from orchestrator.results.counting import (
     Counted,
-    Within,
     columns,
     first_steps,
     has_finished,
@@ -73,8 +72,6 @@ class FrontierRow:
     cooldown: Cooldown | None = None
     """How the trainings are cooled down whose steps these are; None if they are not."""
     goal: str
-    within: str | None = None
-    """The budget that was asked about, such as `steps=500`; None for each study's budget."""
     reached: bool
     censored: bool
     """Trials that stopped early could have changed this answer."""
@@ -163,14 +160,8 @@ class GoalOf:
         return fnmatchcase(study.workload, self.workloads) or study.workload == self.workloads
 
 
-def frontier_of(
-    run: RunFiles,
-    goals: Sequence[Goal | GoalOf] = (),
-    *,
-    within: Within | None = None,
-) -> list[FrontierRow]:
-    """The frontier of every study of `run`. `goals` replaces each study's goals, and
-    `within` each study's budget."""
+def frontier_of(run: RunFiles, goals: Sequence[Goal | GoalOf] = ()) -> list[FrontierRow]:
+    """The frontier of every study of `run`. `goals` replaces each study's goals."""
     refuse_branches(run)
     studies = run.studies()
     if not goals and not any(study.goals for study in studies):
@@ -187,7 +178,7 @@ def frontier_of(
         study, goal = others[0]
         known = " and ".join(map(str, study.goals))
         refuse_compact(run, f"steps to other goals than {known} (asked for: {goal})")
-    work = partial(_rows_of, run, asked, within)
+    work = partial(_rows_of, run, asked)
     rows = [row for of_study in run.in_parallel(work, studies) for row in of_study]
     for one in asked:
         of = [study for study in studies if one.asked_of(study)]
@@ -196,7 +187,7 @@ def frontier_of(
         keys = {study.key for study in of}
         if not any(row.reached for row in rows if row.key in keys and row.goal == str(one.goal)):
             refuse_unmeasured(run, of, one.goal.metric)
-    return rows if asked or within is not None else _beside_others(studies, rows)
+    return rows if asked else _beside_others(studies, rows)
 
 
 def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> list[FrontierRow]:
@@ -229,44 +220,33 @@ def _measured(run: RunFiles, studies: Iterable[Study]) -> set[str]:
     return set().union(*run.in_parallel(lambda study: run.metrics(study.key), studies))
 
 
-def _rows_of(
-    run: RunFiles, asked: Sequence[GoalOf], within: Within | None, study: Study
-) -> list[FrontierRow]:
+def _rows_of(run: RunFiles, asked: Sequence[GoalOf], study: Study) -> list[FrontierRow]:
     """The rows of a study for the goals that are asked of it, or, if none are asked, its own."""
     goals = [one.goal for one in asked if one.asked_of(study)] if asked else study.goals
     if not goals:
         return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    return [_row(run, study, goal, within, trials, measurements) for goal in dict.fromkeys(goals)]
+    return [_row(run, study, goal, trials, measurements) for goal in dict.fromkeys(goals)]
 
 
 def _row(
-    run: RunFiles,
-    study: Study,
-    goal: Goal,
-    within: Within | None,
-    trials: pa.Table,
-    measurements: pa.Table,
+    run: RunFiles, study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table
 ) -> FrontierRow:
-    last = None if within is None else within.steps(study)
     trial, step, value = where_measured(columns(measurements, goal.metric))
-    if last is not None:
-        value = np.where(step <= last, value, math.nan)
     counted = Counted(study, trials)
     found = reached(study, goal, (trial, step, value))
     firsts = first_steps(counted, found)
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
     trained_here = "archive_status" not in trials.column_names
-    as_searched = trained_here and goal in study.goals and last is None
+    as_searched = trained_here and goal in study.goals
     # (step, index) at which each trial that was ended early without having crossed the goal might
     # have reached it: at its next measurement, or where the run begins that it ended in.
     on_trunk = goal.metric.startswith(TRUNK)
     open_at = sorted(
         (found.begun.get(index, upcoming), index)
         for upcoming, index in counted.next_steps(crossed, (trial, step) if on_trunk else None)
-        if last is None or upcoming <= last
     )
     certain = [pair for pair in firsts[:MOST_LEADERS] if not open_at or pair < open_at[0]]
     all_kept = len(certain) >= min(study.keep, MOST_LEADERS) or not open_at
@@ -275,14 +255,13 @@ def _row(
         repeated = [best[1] if best else 0]
     repeats, are_there = None, True
     if study.repeats and repeated:
-        repeats, are_there = repeats_of(run, study, goal, repeated, last=last)
+        repeats, are_there = repeats_of(run, study, goal, repeated)
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
         batch_schedule=study.batch_schedule,
         cooldown=study.cooldown,
         goal=str(goal),
-        within=None if within is None else str(within),
         reached=best is not None,
         finished=has_finished(study, trials) and (not as_searched or (all_kept and are_there)),
         censored=bool(open_at) and (best is None or open_at[0] < best),

@@ -35,8 +35,6 @@ def to_csv(rows: Sequence[FrontierRow]) -> str:
         columns.insert(columns.index("batch_size") + 1, "batch_schedule")
     if any(row.cooldown for row in rows):
         columns.insert(columns.index("goal"), "cooldown")
-    if any(row.within for row in rows):
-        columns.insert(columns.index("goal") + 1, "within")
     repeated = ["count", "reached", "median", "low", "high"] if any(r.repeats for r in rows) else []
     if any(row.repeats and row.repeats.trial != row.trial for row in rows if row.reached):
         repeated.insert(0, "trial")

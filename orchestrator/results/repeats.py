@@ -65,17 +65,16 @@ class WinnerRepeats:
 
 
 def repeats_of(
-    run: RunFiles, study: Study, goal: Goal, trials: Sequence[int], *, last: int | None = None
+    run: RunFiles, study: Study, goal: Goal, trials: Sequence[int]
 ) -> tuple[WinnerRepeats | None, bool]:
-    """The repeats of the best point among those of `trials`, best first, at `goal` and up to step
-    `last`. None if there are none, or if one was ended before it could pass this goal. And whether
-    all were trained that choose this point and measure it."""
+    """The repeats of the best point among those of `trials`, best first, at `goal`. None if there
+    are none, or if one was ended before it could pass this goal. And whether all were trained that
+    choose this point and measure it."""
     curves, of_trials = _curves(run, study, goal), {}
     for trial in trials:
-        draws = {}  # None for a repeat that was ended before it could pass the goal
-        for number, (row, (of, step, value)) in curves.get(trial, {}).items():
-            within = value if last is None else np.where(step <= last, value, math.nan)
-            draws[number] = _draw(study, goal, row, (of, step, within), last)
+        mine = curves.get(trial, {}).items()
+        # None for a repeat that was ended before it could pass the goal.
+        draws = {number: _draw(study, goal, *of_repeat) for number, of_repeat in mine}
         if draws and all(draw is not None for draw in draws.values()):
             of_trials[trial] = {number: draw for number, draw in draws.items() if draw is not None}
     again = Counter(run.repeats.trials(study.key)["trial"].to_pylist())
@@ -84,7 +83,7 @@ def repeats_of(
     if half:
         # For other goals than its own, a study has judged no points.
         judged = {one: draws for one, draws in of_trials.items() if max(draws) > half}
-        among = of_trials if goal in study.goals and last is None else judged
+        among = of_trials if goal in study.goals else judged
         choose = {
             one: [steps for number, (steps, _) in draws.items() if number <= half]
             for one, draws in among.items()
@@ -103,7 +102,7 @@ def repeats_of(
         (trial, _median([*draws.values()]), len(draws)) for trial, draws in of_trials.items()
     )
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
-    held = None if goal.holds or last is not None else _held(study, goal, curves[best], draws_of)
+    held = None if goal.holds else _held(study, goal, curves[best], draws_of)
     if held is None:
         return repeats, are_there
     lost = sum(held[number][0] > steps for number, (steps, _) in draws_of.items())
@@ -134,7 +133,7 @@ def _held(
             within = np.where(
                 step <= step[step >= until].min(initial=study.budget_steps), value, math.nan
             )
-            draw = _draw(study, goal.held, row, (of, step, within), None)
+            draw = _draw(study, goal.held, row, (of, step, within))
             stayed = row["steps"] >= min(until, study.budget_steps)
             if draw is None and not stayed:
                 return None
@@ -185,14 +184,12 @@ def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
     return found
 
 
-def _draw(
-    study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns, last: int | None
-) -> Draw | None:
+def _draw(study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns) -> Draw | None:
     if (first := reached(study, goal, measured_at).first) is not None:
         return _draw_at(first, measured_at[1])
     if goal.metric.startswith(TRUNK):
         return None  # it may have been passed later
-    if (upcoming := next_possible(study, row)) is not None and (last is None or upcoming <= last):
+    if next_possible(study, row) is not None:
         return None
     return _draw_at(math.inf, measured_at[1])
 

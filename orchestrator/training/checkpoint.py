@@ -22,14 +22,12 @@ State = Callable[[], Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """The file at `place`: a trial resumes from it, if it exists, and saves its state there."""
+    """The file at `place`: a trial resumes from it, if it can be used, and saves its state there.
+    It is removed when the trial is over."""
 
     place: Place
     every_seconds: float
     """Seconds of training between two saves."""
-    keep: bool = False
-    """Whether the user owns the file. Then it stays when the trial is over, and an error is raised
-    if it can't be used. Any other file is removed in the end, and ignored if it can't be used."""
 
     @classmethod
     def of(cls, trial: Trial, folder: Place, every_seconds: float) -> Checkpoint:
@@ -51,21 +49,8 @@ class Checkpoint:
         try:
             _write(self.place, document)
         except (OSError, RuntimeError) as error:
-            if self.keep:
-                raise BadInput(f"The checkpoint {self.place} can't be written: {error}.") from None
             # The machine may lack the run's storage, or its disk be full. The trial can go on.
             logger.warning("the checkpoint %s can't be written: %s", self.place, error)
-
-    def check_writable(self) -> None:
-        """Refuses a place where no file can be written. Call this before training."""
-        try:
-            if self.place.is_folder():
-                raise IsADirectoryError(0, "it is a folder")
-            self.place.parent.check_writable()
-        except OSError as error:
-            raise BadInput(
-                f"The checkpoint {self.place} can't be written: {error.strerror or error}."
-            ) from None
 
     def load(
         self, trial: Trial, put: Callable[[Mapping[str, Any]], None], ranks: Ranks
@@ -94,8 +79,6 @@ class Checkpoint:
         problems = [each for each in ranks.gather(problem) if each]
         if not problems:
             return known
-        if self.keep:
-            raise BadInput(f"{self.place} {problems[0]}. Remove it, or give another file.")
         logger.warning("%s %s. The trial begins anew.", self.place, problems[0])
         return []
 
@@ -108,9 +91,9 @@ class Checkpoint:
         *,
         to_go_on: bool = False,
     ) -> None:
-        """Removes the file when the trial is over. Saves the state instead if the user owns the
-        file, or if the trial is paused `to_go_on` later."""
-        if self.keep or to_go_on:
+        """Removes the file when the trial is over. Saves the state instead if the trial is paused
+        `to_go_on` later."""
+        if to_go_on:
             self.save(trial, state, measurements, ranks)
         elif ranks.rank == 0:
             try:

@@ -256,14 +256,13 @@ def train_on_ranks(
     *,
     micro_batch: int | None = None,
     data_dir: Path | None = None,
-    checkpoint: Checkpoint | None = None,
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """Calls `train` with `count` processes on this machine: this process, and others that it
     starts.
 
     Yields the measurements. Returns the outcome and the process ids in order of rank.
     """
-    options = {"micro_batch": micro_batch, "data_dir": data_dir, "checkpoint": checkpoint}
+    options = {"micro_batch": micro_batch, "data_dir": data_dir}
     with launch_ranks(count, follow, trial, options) as (ranks, processes):
         outcome = yield from train(trial, ranks, **options)  # type: ignore[arg-type]
     return outcome, processes

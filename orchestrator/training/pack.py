@@ -21,7 +21,6 @@ from orchestrator.records import (
     Trial,
     the_only,
 )
-from orchestrator.training.checkpoint import Checkpoint
 from orchestrator.training.engine import Engine, Single
 from orchestrator.training.entry import Task
 from orchestrator.training.loop import Event, train_all
@@ -104,7 +103,7 @@ def _slots(trial: Trial, width: int, waiting: int, ranks: Ranks, data_dir: Path 
 
 
 def train_in_stack(
-    trial: Trial, width: int, *, data_dir: Path | None = None, checkpoint: Checkpoint | None = None
+    trial: Trial, width: int, *, data_dir: Path | None = None
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """Trains one trial in a stack of `width` slots, of which it uses one. Its measurements do not
     depend on the other slots. Yields and returns the same as `train_on_ranks`."""
@@ -112,8 +111,8 @@ def train_in_stack(
     prepared = prepare(trial.study.workload, data_dir, ranks.device)
     if (reason := why_not(trial, *prepared, ranks.device)) is not None:
         raise BadInput(f"This trial can't be trained in a stack: {reason}.", code="not-stackable")
-    task = Task(trial=trial, checkpoint=checkpoint)
-    outcome = yield from the_only(train_pack([task], width, ranks, data_dir=data_dir))
+    pack = train_pack([Task(trial=trial)], width, ranks, data_dir=data_dir)
+    outcome = yield from the_only(pack)
     return outcome, [os.getpid()]
 
 
