@@ -5,8 +5,7 @@ status), scaled to the 168,160 trials and 71.6 million measurements that the pap
 study with batch size B, a trial passes its goal at S_min (1 + B_crit / B) times a factor of its
 own, at least one. `--factor 0.02` makes a fiftieth of the trials, each as long as ever.
 
-    python benchmarks/archive.py RUN [--factor F]             as a run, directly
-    orchestrate export RUN DIR                                the same in the published layout
+    python benchmarks/archive.py RUN [--factor F]
 
 With `--smoke`, RUN may be left out: the run is then made in a temporary folder.
 """
@@ -28,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 from command_line import parser_of, print_result
 from numpy.typing import NDArray
+from pyarrow.csv import write_csv
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
 from orchestrator.results import RunFiles
@@ -177,6 +177,37 @@ def write_archive(path: Path, plants: Sequence[Planted]) -> int:
         {"name": "synthetic archive", "imported": True}, [plant.study for plant in plants], {}
     )
     return rows
+
+
+def _publish(path: Path, plant: Planted) -> None:
+    study, (trials, measurements) = plant.study, make(plant)
+    folder = path / study.workload / study.recipe / str(study.batch_size)
+    folder.mkdir(parents=True)
+    *_, dataset, model = study.workload.split("/")
+    document = {
+        "batch_size": study.batch_size, "dataset": dataset, "model": model,
+        "optimizer": study.optimizer, "early_stopping": False, "train_steps": study.budget_steps,
+        "parameter_configs": {},
+    }  # fmt: skip
+    (folder / "study.json").write_text(json.dumps(document))
+    of = measurements["trial"].to_numpy()
+    columns = measurements.drop_columns(["trial", "examples", "seconds"])
+    for row in trials.to_pylist():
+        own = folder / str(row["trial"])
+        own.mkdir()
+        metadata = {
+            "trial_id": row["trial"], "status": row["archive_status"], "steps": row["steps"],
+            "parameters": json.loads(row["params"]),
+        }  # fmt: skip
+        (own / "metadata.json").write_text(json.dumps(metadata))
+        begin, end = np.searchsorted(of, [row["trial"], row["trial"] + 1]).tolist()
+        write_csv(columns.slice(begin, end - begin), own / "measurements.csv")
+
+
+def publish_archive(path: Path, plants: Sequence[Planted]) -> None:
+    """Writes the same in the published layout."""
+    with ProcessPoolExecutor() as pool:
+        list(pool.map(_publish, itertools.repeat(path), plants))
 
 
 def main() -> int:

@@ -1,6 +1,7 @@
 """More trials at some batch sizes, and the advice on which ones to train next."""
 
 import shlex
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,8 +33,6 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.results import MeanCost, RunFiles, frontier_of, parse_goals
-from orchestrator.results.archive import import_archive
-from orchestrator.results.export import export_archive
 
 SIZES = (2, 8, 32, 128, 512)
 
@@ -222,9 +221,9 @@ def test_the_commands_parse_and_plan_what_is_missing(trained: RunFiles) -> None:
 
 @pytest.mark.dear
 def test_an_imported_run_gets_advice_in_words(trained: RunFiles, tmp_path: Path) -> None:
-    export_archive(trained, tmp_path / "archive")
+    shutil.copytree(str(trained.place), tmp_path / "imported")
     imported = RunFiles(tmp_path / "imported")
-    import_archive(tmp_path / "archive", imported)
+    imported.create({**trained.sweep(), "imported": True}, trained.studies(), {})
     suggestions, remarks = advised_for(imported, parse_goals(["val/error<0.3"]))
     assert suggestions
     assert all(suggestion.command is None for suggestion in suggestions)

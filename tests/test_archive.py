@@ -1,34 +1,27 @@
-"""The published layout, in and out; the published definition, written a second way in pandas."""
+"""The published layout; the published definition, written a second way in pandas."""
 
 import itertools
 import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import make_trial, refused
+from conftest import refused
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.records import (
-    STATUSES,
     Choice,
-    FinishedTrial,
     Goal,
-    Measurement,
-    Outcome,
     Range,
-    Study,
 )
-from orchestrator.results import RunFiles, Within, best_of, frontier_of, to_csv
+from orchestrator.results import RunFiles, Within, best_of, frontier_of
 from orchestrator.results.archive import import_archive
-from orchestrator.results.export import export_archive
 
 SPACE = {
     "learning_rate": {
@@ -210,92 +203,6 @@ def test_the_best_is_what_pandas_finds(seed: int, tmp_path: Path) -> None:
             assert (row.value, row.step, row.trial) == (best, theirs["step"], theirs["trial"])
             assert row.metrics["val/error"] == best
             assert not row.censored
-
-
-def run_with_every_status(path: Path) -> RunFiles:
-    """Hostile names, awkward numbers, several goals."""
-    chance = random.Random(0)
-    goals = ["val/error < 0.5", "val/error < 0.1"]
-    workloads = ["digits/mlp?classes=3", "../../outside/x", "mine.py:Own", "a b/c,d"]
-    studies = [
-        replace(make_trial(goals=goals, budget_steps=40).study, workload=name, batch_size=size)
-        for size in (64, 2)
-        for name in workloads
-    ]
-    run = RunFiles(path)
-    run.create({"name": "x"}, studies, {})
-    for study in studies:
-        for index in range(10):
-            write_random_trial(run, study, index, chance)
-    return run
-
-
-def write_random_trial(run: RunFiles, study: Study, index: int, chance: random.Random) -> None:
-    metrics = [{"val/error": chance.random(), "batch/loss": 1e-320} for _ in range(5)]
-    metrics[0].pop("batch/loss")
-    metrics[-1]["val/error"] = chance.choice([math.nan, math.inf, 0.1 + 0.2])
-    measurements = tuple(
-        Measurement(step=10 * i, seconds=0.1 * i, metrics=shown) for i, shown in enumerate(metrics)
-    )
-    outcome = Outcome(
-        status=STATUSES[index % 5], steps=40, seconds=1.0, error="boom\n" * (index % 5 == 4)
-    )
-    trial = replace(make_trial(index=index, seed=index), study=study)
-    run.write(FinishedTrial(trial=trial, outcome=outcome, measurements=measurements))
-
-
-FOLDERS = {
-    "digits/mlp?classes=3": "digits/mlp%3Fclasses%3D3",
-    "../../outside/x": "%2E%2E/%2E%2E/outside/x",
-    "mine.py:Own": "own/mine.py%3AOwn",
-    "a b/c,d": "a%20b/c%2Cd",
-}
-
-
-@pytest.mark.dear
-def test_what_is_exported_comes_back(tmp_path: Path) -> None:
-    run = run_with_every_status(tmp_path / "run")
-    target = tmp_path / "there/archive"
-    target.parent.mkdir()
-    export_archive(run, target)
-    assert sorted(path.name for path in target.parent.iterdir()) == ["archive"], "nothing outside"
-    back = RunFiles(tmp_path / "back")
-    assert import_archive(target, back) == []
-    studies = {study.key: study for study in back.studies()}
-    for study in run.studies():
-        key = replace(study.key, workload=FOLDERS[study.workload])
-        assert studies.pop(key).space == study.space
-        for table, other in (
-            (run.measurements(study.key), back.measurements(key)),
-            (run.trials(study.key).select(["trial", "steps", "params"]), back.trials(key)),
-        ):
-            pd.testing.assert_frame_equal(
-                table.to_pandas(), other.select(table.column_names).to_pandas(), check_dtype=False
-            )
-        assert [study.trials for study in back.studies()] == [4] * 8, "reached and exhausted"
-    assert not studies
-    statuses = {json.loads(path.read_text())["status"] for path in target.glob("**/metadata.json")}
-    assert statuses == {"COMPLETE", "INFEASIBLE", "INCOMPLETE"}
-    with refused("exists", target):
-        export_archive(run, target)
-    with refused("exists", back.place):
-        import_archive(target, back)
-
-
-def test_a_foreign_archive_goes_out_as_it_came_in(tmp_path: Path) -> None:
-    source = tmp_path / "archive"
-    random_archive(source, random.Random(5))
-    import_archive(source, RunFiles(tmp_path / "run"))
-    export_archive(RunFiles(tmp_path / "run"), tmp_path / "out")
-    import_archive(tmp_path / "out", RunFiles(tmp_path / "again"))
-    goals = [Goal.parse("val/error < 0.2"), Goal.parse("val/precision > 0.1")]
-    first, again = (to_csv(frontier_of(RunFiles(tmp_path / n), goals)) for n in ("run", "again"))
-    assert first == again
-    for path in source.glob("**/metadata.json"):
-        theirs, ours = (
-            json.loads(p.read_text()) for p in (path, tmp_path / "out" / path.relative_to(source))
-        )
-        assert ours == theirs
 
 
 def test_an_import_takes_nothing_from_one_of_another_archive_that_was_killed(

@@ -115,5 +115,5 @@ def test_a_compact_run_that_is_not_complete_goes_on(
     truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _, _, run = branch(tmp_path, 32, capsys)
-    command("export", "--compact", str(run.place), str(tmp_path / "compact"))
+    command("export", str(run.place), str(tmp_path / "compact"))
     assert resume(RunFiles(tmp_path / "compact")) == truth

@@ -4,19 +4,15 @@ import json
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import make_trial, refused
 from test_archive import SPACE, write_study, write_trial
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.records import BadInput
-from orchestrator.results import RunFiles
-from orchestrator.results.export import export_archive
 
 CURVE = "step,val/error\n10,0.5\n20,0.1\n"
 GOAL = "--goal=val/error<0.2"
@@ -53,8 +49,7 @@ def asked(archive: Path) -> Found:
     for question in (["status"], ["best", "val/error"], ["report", GOAL], ["frontier", GOAL]):
         code, said = answer(question[0], run, *question[1:])
         assert code == 0, said
-    assert answer("export", run, archive.with_name("out"))[0] == 0
-    assert {path.name for path in archive.parent.iterdir()} <= {"archive", "run", "out", "beyond"}
+    assert {path.name for path in archive.parent.iterdir()} <= {"archive", "run", "beyond"}
     return found
 
 
@@ -310,14 +305,3 @@ def test_one_study_has_a_range_where_another_has_text(archive: Path) -> None:
         edit(archive / STUDY / f"{number}/metadata.json", {"parameters": parameters})
     (archive / STUDY).rename(archive / "mnist/fc/sgd/64")
     assert asked(archive) == {64: (20, 0), 16: (20, 0)}
-
-
-def test_two_studies_for_one_folder_are_not_exported(tmp_path: Path) -> None:
-    study = make_trial().study
-    run = RunFiles(tmp_path / "run")
-    run.create({}, [replace(study, workload=name) for name in ("x", "own/x")], {})
-    with refused("given-twice", "own/x/test/32"):
-        export_archive(run, tmp_path / "out")
-    (tmp_path / "link").symlink_to("nowhere")
-    for target in (tmp_path / "link", Path("/proc/out"), tmp_path / ("x" * 300)):
-        assert answer("export", run.place, target)[0] == 2

@@ -555,11 +555,3 @@ def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:
     second = imported(source, tmp_path / "run", params=["lr", "seed"], seed=[])
     (study,) = second.studies()
     assert (study.trials, second.repeats.trials(study.key).num_rows) == (3, 0)
-
-
-def test_an_export_keeps_metrics_without_a_slash(tmp_path: Path) -> None:
-    run = imported(write(tmp_path / "a.csv", curve(150, batch_size=8, lr=0.1)), tmp_path / "run")
-    called("export", run.place, tmp_path / "out")
-    back = imported(tmp_path / "out", tmp_path / "back")
-    (there,), (here,) = ask(run, "val_loss < 0.1"), ask(back, "val_loss < 0.1")
-    assert (here.steps, here.trial) == (there.steps, there.trial) == (110, 0)

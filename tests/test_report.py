@@ -1,6 +1,7 @@
 import itertools
 import json
 import math
+import random
 import re
 import resource
 import shutil
@@ -24,6 +25,7 @@ from conftest import (
     wait_for,
 )
 from plotly.subplots import make_subplots
+from test_archive import random_archive
 from test_frontier import write_run
 
 from orchestrator.analysis import Estimate
@@ -47,7 +49,6 @@ from orchestrator.report.style import COLOURS, Drawing, mark
 from orchestrator.report.trials import outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
-from orchestrator.results.export import export_archive
 from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import WinnerRepeats
 from orchestrator.results.tables import tables_of
@@ -388,10 +389,10 @@ def test_in_a_browser(tmp_path: Path) -> None:
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[..., Path]) -> None:
     repeated = {"repeats": {"count": 2}, "recipes": ["sgd", "momentum"], "batch_sizes": [8, 16, 32]}
-    whole = trained(tmp_path / "whole", sweep_file(**repeated))
+    trained(tmp_path / "whole", sweep_file(**repeated))
     shutil.copytree(tmp_path / "whole", tmp_path / "unfinished")
     shutil.rmtree(next(tmp_path.glob("unfinished/trials/*/*/batch_size=32")))
-    export_archive(whole, tmp_path / "tree")
+    random_archive(tmp_path / "tree", random.Random(5))
     import_archive(tmp_path / "tree", RunFiles(tmp_path / "archive"))
     pages = {}
     for name in ("whole", "unfinished", "archive"):

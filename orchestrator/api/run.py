@@ -243,7 +243,7 @@ class Run:
 
     def compact(self, folder: str | Path) -> Run:
         """Writes this run in compact form to `folder`, which must not exist yet, as `orchestrate
-        export --compact` does. Returns the compact run."""
+        export` does. Returns the compact run."""
         export_compact(self._files, Path(folder))
         return Run(folder)
 

@@ -1,5 +1,5 @@
-"""The commands `import` and `export`, for the file layout of published measurements, for runs that
-were trained elsewhere, and for runs in compact form."""
+"""The commands `import`, for published measurements and runs that were trained elsewhere, and
+`export`, for runs in compact form."""
 
 from __future__ import annotations
 
@@ -119,27 +119,14 @@ def _tell(run: RunFiles, what: str, problems: Sequence[str]) -> None:
 
 def export(
     path: RunArgument,
-    target: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR", help="Folder to make, or with --compact also a file NAME.zip."
-        ),
-    ],
-    compact: Annotated[
-        bool,
-        typer.Option(
-            "--compact",
-            help="Make a run instead that has the same answers and is small enough to be kept in a "
-            "repository: of trials other than the best it holds few measurements.",
-        ),
-    ] = False,
+    target: Annotated[Path, typer.Argument(metavar="DIR", help="Folder or file NAME.zip to make.")],
 ) -> None:
-    """Write the trials of a run in the layout of Shallue et al., or a compact form of the run."""
+    """Make a compact run of a run: it has the same answers and is small enough to be kept in a
+    repository. Of trials other than the best it holds few measurements."""
     from orchestrator.results import RunFiles
-    from orchestrator.results.export import export_archive, export_compact
+    from orchestrator.results.export import export_compact
 
     run = RunFiles.open(path)
-    write = export_compact if compact else export_archive
     with counting("studies") as progress:
-        write(run, target, progress)
+        export_compact(run, target, progress)
     answer(target)

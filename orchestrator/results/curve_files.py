@@ -242,16 +242,3 @@ def _read_rows(
     steps = pa.array(np.asarray(columns.pop("step"), np.int64))
     values = {n: pa.array(np.asarray(c), from_pandas=True) for n, c in columns.items()}
     return pa.table({"step": steps, **values})
-
-
-def write_curve(path: str, curve: pa.Table) -> None:
-    """Writes a curve as CSV, with all digits of each number."""
-    measured = [name for name in curve.column_names if curve[name].null_count < len(curve)]
-    header = io.StringIO()
-    csv.writer(header, lineterminator="\n").writerow(measured or ["step"])
-    with open(path, "wb") as file:
-        file.write(header.getvalue().encode())
-        if measured:
-            pa_csv.write_csv(
-                curve.select(measured), file, pa_csv.WriteOptions(include_header=False)
-            )

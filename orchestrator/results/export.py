@@ -1,5 +1,4 @@
-"""Exports runs: in the layout of the published measurements of Shallue et al., or in compact form,
-small enough to be kept in a repository.
+"""Exports runs in compact form, small enough to be kept in a repository.
 
 A compact run holds all measurements of the best trials of each goal, and those of repeats that
 goals and forecasts read. Of every other trial it holds only those that an answer needs: the steps
@@ -9,23 +8,17 @@ to each goal, the best values and the state at the end.
 from __future__ import annotations
 
 import itertools
-import json
-import os
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from orchestrator.files.places import new_folder, pack
-from orchestrator.records import BadInput, Choice, Goal, Range, Space, Status, Study
-from orchestrator.results.archive_documents import SCALES
+from orchestrator.records import BadInput, Goal, Study
 from orchestrator.results.counting import Columns, Counted, first_steps, past, reached
-from orchestrator.results.curve_files import write_curve
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.remarks import last_line
@@ -34,18 +27,8 @@ from orchestrator.results.store import (
     RunFiles,
     confirmation_of,
     holds_branches,
-    refuse_compact,
 )
-from orchestrator.results.tables import is_metric, numbers, of_trial
-
-STATUS_OUT: dict[Status, str] = {
-    "reached": "COMPLETE",
-    "exhausted": "COMPLETE",
-    "diverged": "INFEASIBLE",
-    "dominated": "INCOMPLETE",
-    "paused": "INCOMPLETE",
-    "failed": "INCOMPLETE",
-}
+from orchestrator.results.tables import is_metric, numbers
 
 COPIED = (
     "provenance.json", "sessions.json", "step_times.json", "branches.json", "schedules.yaml",
@@ -54,83 +37,6 @@ COPIED = (
 
 Rows = NDArray[np.intp]
 """Positions of rows in a table of measurements."""
-
-
-def export_archive(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
-    """Writes the trials of `run` to the folder `target`, which must not exist yet. Repeats of
-    winners are left out, because the layout has no place for them."""
-    refuse_compact(run, "the measurements that this layout is for")
-    studies: dict[Path, Study] = {}
-    for study in run.studies():
-        folder = Path(*map(_part, [*_folders_of(study), study.recipe, str(study.batch_size)]))
-        if (other := studies.setdefault(folder, study)) is not study:
-            raise BadInput(
-                f"{other.key} and {study.key} would both be written to {folder}. Rename a recipe "
-                f"or workload of the run.",
-                code="given-twice",
-            )
-    with new_folder(target) as unfinished:
-        jobs = [(unfinished / folder, study) for folder, study in studies.items()]
-        run.in_parallel(partial(_write_archived, run), jobs, progress)
-
-
-def _folders_of(study: Study) -> list[str]:
-    parts = [part for part in study.workload.split("/") if part]
-    return parts if len(parts) > 1 else ["own", *parts]
-
-
-def _write_archived(run: RunFiles, job: tuple[Path, Study]) -> None:
-    folder, study = job
-    folder.mkdir(parents=True)
-    workload = _folders_of(study)
-    trials, measurements = run.trials(study.key), run.measurements(study.key)
-    document = {
-        "batch_size": study.batch_size,
-        "dataset": "/".join(workload[:-1]),
-        "model": workload[-1],
-        "optimizer": study.optimizer,
-        "early_stopping": study.stop_at_goal,
-        "train_steps": study.budget_steps,
-        "parameter_configs": _parameter_configs(study.space),
-    }
-    (folder / "study.json").write_text(json.dumps(document, indent=1), encoding="utf-8")
-    columns = [name for name in measurements.column_names if name not in ("trial", "examples")]
-    for row in trials.to_pylist():
-        own = f"{folder}/{row['trial']}"
-        os.mkdir(own)
-        metadata = {
-            "trial_id": row["trial"],
-            "status": row.get("archive_status") or STATUS_OUT[row["status"]],
-            "steps": row["steps"],
-            "parameters": json.loads(row["params"]),
-        }
-        with open(f"{own}/metadata.json", "w", encoding="utf-8") as file:
-            file.write(json.dumps(metadata, indent=1))
-        curve = of_trial(measurements, row["trial"])
-        write_curve(f"{own}/measurements.csv", curve.select(columns))
-
-
-def _part(name: str) -> str:
-    """A name as one part of a path, which can't lead to another folder."""
-    quoted = quote(name, safe="")
-    return quoted.replace(".", "%2E") if not quoted.strip(".") else quoted
-
-
-def _parameter_configs(space: Space) -> dict[str, Any]:
-    scales = {ours: theirs for theirs, ours in SCALES.items()}
-    configs: dict[str, Any] = {}
-    for name, entry in space.items():
-        if isinstance(entry, Range):
-            configs[name] = {
-                "type": "INTEGER" if entry.integer else "DOUBLE",
-                "scale": scales[entry.scale],
-                "min_value": entry.low,
-                "max_value": entry.high,
-            }
-        else:
-            options = entry.options if isinstance(entry, Choice) else (entry,)
-            configs[name] = {"type": "DISCRETE", "feasible_points": list(options)}
-    return configs
 
 
 def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done, of: None) -> None:
