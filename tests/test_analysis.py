@@ -281,11 +281,9 @@ def test_curves_are_brought_to_one_scale() -> None:
     assert shared_size([[UNREACHED]]) is None
     for rows in (one, other):
         found = relative(rows, 8)
-        assert found is not None
         assert found[0] == 8
         shares = {point.batch_size: share for point, share in found[1]}
         assert shares[1024] == pytest.approx((1 + 16 / 1024) / 3, rel=0.01)
-    assert relative(other, 4) is None
 
 
 GOAL = Goal.parse("test/error < 0.1")

@@ -39,7 +39,7 @@ VALID = validated(
                 "budget": {"epochs": 1, "steps": 7},
             },
         ],
-        "report": {"compare_at": 4},
+        "report": {"price_per_device_hour": 4},
         "repeats": 2,
     },
     "here",

@@ -39,10 +39,10 @@ from orchestrator.records import Goal, Range, Status, Trial
 from orchestrator.report import Source, gathering, write_report_of
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
-from orchestrator.report.content import Curve, Listed, Panel, Settings, Tried
+from orchestrator.report.content import Curve, Listed, Panel, Tried
 from orchestrator.report.cost import costs as costs_on_page
 from orchestrator.report.gathering import panels_of
-from orchestrator.report.page import Figures, settings_of, write_report
+from orchestrator.report.page import Figures, price_of, write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import laws_fold
 from orchestrator.report.style import COLOURS, Drawing, mark
@@ -110,7 +110,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
             workload=workload, goal=Goal.parse(goal), curves={name: [curve]}, tried={name: tried},
             listed={name: listed},
             quality={name: bests, "cut": [replace(best, censored=True)]},
-            devices=devices_of(times), settings=Settings(price_per_device_hour=2),
+            devices=devices_of(times), price=2,
             rows=[*mine, *([] if name in {row.recipe for row in mine} else [rows[0]])],
         )
         for workload, goal in workloads
@@ -220,7 +220,7 @@ def test_hostile_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_curves_are_compared_at_one_batch_size() -> None:
     other = [replace(row, steps=3 * row.steps) for row in ROWS[2:] if row.steps]
-    figure = relative_steps({"a": ROWS, "b": other, "none": [UNREACHED]}, 4)
+    figure = relative_steps({"a": ROWS, "b": other}, 4)
     first, second, perfect = figure.as_plotly().data
     assert list(first.y) == [4, 2, 1, 0.5, 0.25, 0.125]
     assert list(second.y) == [1, 0.5, 0.25, 0.125]
@@ -239,7 +239,7 @@ def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_o
         return words_of(
             Panel(
                 workload="w", goal=GOAL, rows=ROWS, devices=devices_of(times),
-                settings=Settings(price_per_device_hour=3600),
+                price=3600,
             )
         )  # fmt: skip
 
@@ -485,7 +485,7 @@ def test_what_a_run_was_asked_for_is_on_its_page(
 ) -> None:
     run = trained(tmp_path / "run", sweep_file(**LADDER))
     rows = frontier_of(run)
-    (panel,) = panels_of([Source(run=run, rows=rows)], settings_of([run], {}))
+    (panel,) = panels_of([Source(run=run, rows=rows)], price_of(run))
     sizes = sorted({row.batch_size for row in rows})
     tried = panel.tried["grid"]
     assert (tried.x, tried.y, tried.linear) == (
@@ -558,7 +558,7 @@ def test_doubts_about_step_times_say_of_which_run() -> None:
         for name, slow in (("sgd", 0.01), ("momentum", 0.1))
         for size in (8, 64, 512)
     ]
-    (panel,) = source.answers(Settings())
+    (panel,) = source.answers(None)
     (doubt,) = panel.doubts
     assert doubt.count("mine: ") == 2  # of a pair of recipes
 

@@ -129,22 +129,6 @@ def test_an_interval_widens_with_the_distance() -> None:
     assert widths == sorted(widths)
 
 
-def test_published_exponents_agree_differ_or_are_undecided() -> None:
-    chance = np.random.default_rng(4)
-    sharp = law_through(planted(lambda d, n: d**0.571, chance))
-    assert sharp.published["data"] == {"2505.13738": "differs", "Step Law": "agrees"}
-    vague = law_through(planted(lambda d, n: d**0.48, chance, scatter=1.5))
-    assert set(vague.published["data"].values()) == {"undecided"}
-
-
-def test_a_published_law_is_not_held_against_points_that_leave_out_one_of_its_scales() -> None:
-    found = planted(lambda d, n: d**0.307 * (d / 20) ** -0.713, np.random.default_rng(6))
-    grown = [replace(one, at={"data": (d := one.at["data"]), "model": d / 20}) for one in found]
-    (law,) = laws_of(BEST_RATE, "r", grown)
-    assert law.exponents["data"].holds(0.307 - 0.713)
-    assert law.published == {"data": {}}
-
-
 def test_points_that_cannot_tell_have_no_law() -> None:
     found = planted(lambda d, n: d**0.5, np.random.default_rng(5))
     assert [*laws_of(BEST_BATCH, "r", found[:2])] == []
@@ -305,7 +289,6 @@ def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
     found = scale_answer({"": scaled}, within=[Within.parse(text) for text in amounts])
     laws = [law for law in found.laws if law.quantity.startswith(BEST_BATCH)]
     assert [law.quantity for law in laws] == [f"{BEST_BATCH} within examples=8192"]
-    assert laws[0].published == {"data": {}}  # which are about whole trainings
 
 
 def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:

@@ -24,8 +24,8 @@ from orchestrator.analysis.words import in_digits, in_words, listed
 from orchestrator.records import BadInput, wrong_value
 from orchestrator.results import GoalOf, RunFiles, Within, frontier_of
 
-DATA, MODEL = "data", "model"
-"""The scales of published laws: amount of training data, number of parameters."""
+DATA = "data"
+"""The scale in which there is a law of its own: the amount of training data."""
 
 BEST_BATCH, BEST_RATE, TIMESCALE = (
     "best batch size",
@@ -38,19 +38,8 @@ CRITICAL, FIFTH_MORE = "B_crit", "batch size with +20 % examples"
 RATES, DECAYS = ("learning_rate", "lr"), ("weight_decay", "wd")
 """Names of metaparameters, here and in tables from elsewhere."""
 
-PUBLISHED: dict[tuple[str, str], dict[str, float]] = {
-    (BEST_BATCH, DATA): {"2505.13738": 0.383, "Step Law": 0.571},
-    (BEST_BATCH, MODEL): {"2505.13738": 0.0, "Step Law": 0.0},
-    (BEST_RATE, DATA): {"Step Law": 0.307},
-    (BEST_RATE, MODEL): {"Step Law": -0.713},
-}
-"""Exponents by quantity and scale, for language models. Step Law is 2503.04715."""
-
 LEAST_ERROR = 0.005
 """Standard deviation, in natural logarithms, below which no error of a point is trusted."""
-
-TELLING = 0.5
-"""Width of the interval of an exponent from which on it agrees with nothing."""
 
 NEARBY = 2.5
 """Doublings from the best batch size within which best metaparameters say what is best there."""
@@ -89,9 +78,6 @@ class Law:
     recipe: str
     exponents: Mapping[str, Estimate]
     """By scale."""
-    published: Mapping[str, Mapping[str, str]]
-    """Scale -> published law -> whether the exponent `agrees`, `differs`, or it is `undecided`
-    because the interval is wide, or holds another published exponent, or 0, as well."""
     scatter: float
     """Standard deviation of the points about the law beyond their errors, in natural logarithms."""
     bends: Mapping[str, Estimate]
@@ -220,10 +206,6 @@ def laws_of(
             quantity=quantity,
             recipe=recipe,
             exponents=exponents,
-            published={
-                name: _beside(exponent, _published(quantity, name, {*names} - {*kind}))
-                for name, exponent in exponents.items()
-            },
             scatter=fit.scatter,
             bends=dict(_bends(points, kind)),
             held=tuple(_held(points, kind)),
@@ -247,24 +229,6 @@ def _held(points: Sequence[ScalePoint], names: Sequence[str]) -> Iterator[Foreto
             predicted = fit.at(point.at, error_of(point.value))
             holds = predicted.holds(point.value.value)
             yield ForetoldPoint(point=point, predicted=predicted, holds=holds)
-
-
-def _published(quantity: str, name: str, left: Iterable[str]) -> dict[str, float]:
-    """The published exponents of a scale, by law. A law that also has an exponent of a scale which
-    varies but is `left` out says another one without it: best rates fall where models grow."""
-    others = [PUBLISHED.get((quantity, other), {}) for other in left]
-    of_scale = PUBLISHED.get((quantity, name), {})
-    return {law: p for law, p in of_scale.items() if not any(each.get(law) for each in others)}
-
-
-def _beside(exponent: Estimate, published: Mapping[str, float]) -> dict[str, str]:
-    inside = {value for value in {*published.values(), 0.0} if exponent.holds(value)}
-    low, high = exponent.ends
-    agrees = len(inside) == 1 and high - low < TELLING
-    return {
-        law: "differs" if value not in inside else "agrees" if agrees else "undecided"
-        for law, value in published.items()
-    }
 
 
 def at_best(best: BestBatch, name: str) -> Estimate | None:
@@ -366,8 +330,7 @@ def _metric_of(run: RunFiles, goals: Sequence[GoalOf]) -> str:
 
 
 def _of_best(bests: Sequence[BestBatch], scales: Scales, amount: str) -> Iterator[Law]:
-    """The laws of best batch sizes, and of what is tuned with them, by recipe. Exponents are
-    published for whole trainings, not for a fixed `amount`."""
+    """The laws of best batch sizes, and of what is tuned with them, by recipe."""
     for recipe in dict.fromkeys(best.recipe for best in bests):
         mine = [best for best in bests if best.recipe == recipe and best.workload in scales]
         known = [best for best in mine if not best.verdict]
@@ -408,15 +371,10 @@ def _placed(values: Iterable[tuple[str, Estimate | None]], scales: Scales) -> li
 
 
 def law_in_words(law: Law) -> list[str]:
-    """The law, what was published, whether exponents change, how it predicts its largest scale."""
+    """The law, whether exponents change, how it predicts its largest scale."""
     powers = " x ".join(f"{name}^{_exponent(one)}" for name, one in law.exponents.items())
     return [
         f"like {powers}, by {len(law.points)} points",
-        *(
-            f"beside {name}^{PUBLISHED[law.quantity, name][source]:g} of {source}: {verdict}"
-            for name, published in law.published.items()
-            for source, verdict in published.items()
-        ),
         *(
             f"the exponent of {name} changes along it by {_exponent(law.bends[name])}: no one "
             f"power holds"

@@ -13,7 +13,7 @@ from orchestrator.cli.terminal import answer
 from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from orchestrator.cli.answers import Format
     from orchestrator.report import Source
@@ -31,12 +31,6 @@ def report(
         typer.Option("-o", "--output", help="File of the page. Default: RUN/report.html."),
     ] = None,
     price: PriceOption = None,
-    compare_at: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Batch size that comparisons are relative to. Default: the smallest."
-        ),
-    ] = None,
     methods: Annotated[
         bool,
         typer.Option("--methods", help="Print instead what was done, in sentences for a paper."),
@@ -58,10 +52,10 @@ def report(
     names = names_of(paths)
     goals = parse_goals(goal or [])
     opened = {name: RunFiles.open(path) for name, path in zip(names, paths, strict=True)}
-    asked = {"price_per_device_hour": price, "compare_at": compare_at}
-    options = {"goal": goal, "price": price, "compare-at": compare_at}
     if branches := [str(run.place) for run in opened.values() if holds_branches(run)]:
-        wrong = [f"--{name}" for name, value in {**options, **paper}.items() if value]
+        wrong = [
+            f"--{name}" for name, value in {"goal": goal, "price": price, **paper}.items() if value
+        ]
         if len(opened) > 1 or wrong:
             raise BadInput(
                 f"A report on branches of one training, as {', '.join(branches)} holds, is about "
@@ -83,14 +77,14 @@ def report(
             for (name, run), of_run in zip(opened.items(), rows, strict=True)
         ]
         if as_json:
-            print_json(_answers(sources, asked))
+            print_json(_answers(sources, price))
             return
         if methods or table:
             _for_paper(sources, table, methods=methods)
             return
         if output is None and many:
             raise BadInput("A page about several runs needs -o FILE.html.", code="missing-option")
-        write = partial(write_report_of, sources, asked=asked)
+        write = partial(write_report_of, sources, price=price)
     place = Place.at(output) if output else opened[names[0]].page
     try:
         write(place)
@@ -129,15 +123,15 @@ def _frontiers(runs: Sequence[RunFiles], goals: Sequence[GoalOf]) -> list[list[F
     ]
 
 
-def _answers(sources: Sequence[Source], asked: Mapping[str, object]) -> list[dict[str, object]]:
+def _answers(sources: Sequence[Source], price: float | None) -> list[dict[str, object]]:
     """For each curve: where it bends, and the batch size that is recommended."""
     from orchestrator.analysis.forecasts import comparisons_of
-    from orchestrator.report import settings_of
+    from orchestrator.report import price_of
 
     found = []
-    settings = settings_of([source.run for source in sources], asked)
+    price = price or price_of(sources[0].run)
     for source in sources:
-        for panel in replace(source, label="").answers(settings):
+        for panel in replace(source, label="").answers(price):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}
             known = comparisons_of(source.run, panel.rows, panel.scalings)
             beside = {one.recipe: one.to_json() for one in known}

@@ -337,13 +337,10 @@ class Checkpoints(Part):
 
 
 class Report(Part):
-    """What the report shows in addition. `orchestrate report` has the same as options."""
+    """What the report shows in addition."""
 
     price_per_device_hour: float | None = Field(default=None, gt=0, le=MANY, examples=[2.5])
     """Price of one device-hour, in any currency; the report then shows costs in money."""
-    compare_at: int | None = Field(default=None, ge=1, le=MANY, examples=[64])
-    """The batch size at which the curves of several workloads are set to 1. Default: the smallest
-    that all have."""
 
 
 class Sweep(Part):

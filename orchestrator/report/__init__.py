@@ -2,5 +2,5 @@
 
 from orchestrator.report.branch_page import write_page_of
 from orchestrator.report.gathering import Source
-from orchestrator.report.page import figures_of, settings_of, write_report_of
+from orchestrator.report.page import figures_of, price_of, write_report_of
 from orchestrator.report.scales import frontier_for_page

@@ -39,13 +39,11 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
 
 def relative(
     rows: Sequence[FrontierRow], at: int | None
-) -> tuple[int, list[tuple[CurvePoint, float]]] | None:
+) -> tuple[int, list[tuple[CurvePoint, float]]]:
     """(reference batch size, points with their steps relative to those there) of one curve, at `at`
-    or the smallest batch size that reached the goal. None if the goal was not reached there."""
+    or the smallest batch size that reached the goal."""
     reached = trained_points(rows)
-    unit = next((point for point in reached if at in (None, point.batch_size)), None)
-    if unit is None:
-        return None
+    unit = next(point for point in reached if at in (None, point.batch_size))
     return unit.batch_size, [(point, point.steps / unit.steps) for point in reached]
 
 
@@ -120,20 +118,16 @@ def _relative(
     curves: Mapping[str, Sequence[FrontierRow]], title: str, panels: Sequence[Panel], show: Show
 ) -> str:
     curves = {name: rows for name, rows in curves.items() if trained_points(rows)}
-    at = panels[0].settings.compare_at or shared_size(curves.values())
-    there = {name: rows for name, rows in curves.items() if relative(rows, at) is not None}
-    if not there:
+    if not curves:
         return ""
-    missing = ", ".join(name for name in curves if name not in there)
+    at = shared_size(curves.values())
     said = "Each curve is relative to its smallest batch size: the curves share none."
     if at is not None:
         said = f"Relative to the steps at batch size {at:,}."
-        said += f" The goal was not reached there by {missing}." if missing else ""
-    said += beside_minima(there)
     return show(
-        relative_steps(there, at),
+        relative_steps(curves, at),
         title,
-        said,
+        said + beside_minima(curves),
         "The longer a curve falls, the larger the batch size that still pays off.",
     )
 
@@ -162,10 +156,7 @@ def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) 
     figure = Drawing()
     shares, sizes = [], []
     for number, (name, rows) in enumerate(curves.items()):
-        found = relative(rows, at)
-        if found is None:
-            continue
-        unit, points = found
+        unit, points = relative(rows, at)
         at_each = []
         for point, share in points:
             text = of_size(point.batch_size, name)

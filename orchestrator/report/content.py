@@ -20,15 +20,6 @@ from orchestrator.results import BestRow, FrontierRow
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """The settings of a report that a user can choose."""
-
-    price_per_device_hour: float | None = None
-    compare_at: int | None = None
-    """Comparisons are relative to this batch size; None: the smallest that curves share."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Curve:
     recipe: str
     batch_size: int
@@ -83,7 +74,8 @@ class Panel:
     """Frontier rows of trainings whose batch size grows; they belong to no curve."""
     detailed: Collection[str] | None = None
     """The recipes that figures show, if they do not show all."""
-    settings: Settings = Settings()
+    price: float | None = None
+    """Price of one device-hour."""
     devices: Mapping[str, Device] = field(default_factory=dict)
     """Recipe -> the step times of its devices, where they were measured."""
     doubts: Sequence[str] = ()
@@ -130,7 +122,7 @@ class Panel:
 
     @cached_property
     def costs(self) -> list[Cost]:
-        return costs(self.rows, self.devices, self.settings.price_per_device_hour)
+        return costs(self.rows, self.devices, self.price)
 
     @property
     def advice(self) -> Advice | None:

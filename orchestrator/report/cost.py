@@ -42,7 +42,7 @@ def costs(panel: Panel, show: Show) -> str:
     )
     priced = [cost for cost in panel.costs if cost.priced]
     if priced:
-        price = panel.settings.price_per_device_hour
+        price = panel.price
         shown += show(
             _device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",

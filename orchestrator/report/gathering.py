@@ -14,7 +14,7 @@ from orchestrator.analysis.forecasts import Forecast, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.tuned import rule_costs
 from orchestrator.records import Goal, Study, grouped
-from orchestrator.report.content import Curve, Panel, Settings
+from orchestrator.report.content import Curve, Panel
 from orchestrator.report.metaparameters import fixed_in
 from orchestrator.report.quality import best_within_budgets
 from orchestrator.report.training import curves_of_winners
@@ -55,7 +55,7 @@ class Source:
     def name(self, recipe: str) -> str:
         return f"{self.label}: {recipe}" if self.label else recipe
 
-    def answers(self, settings: Settings) -> list[Panel]:
+    def answers(self, price: float | None) -> list[Panel]:
         """What is known of each workload and goal without reading single trials."""
         found = []
         for (workload, goal), mine in self._by_panel.items():
@@ -67,7 +67,7 @@ class Source:
                     goal=Goal.parse(goal),
                     rows=without_growing(rows),
                     growing=[row for row in rows if row.batch_schedule],
-                    settings=settings,
+                    price=price,
                     devices=devices_of(times),
                     doubts=doubts_about(times),
                     rules=[
@@ -115,9 +115,9 @@ class Source:
         return [replace(row, recipe=self.name(row.recipe)) for row in rows]
 
 
-def panels_of(sources: Sequence[Source], settings: Settings | None = None) -> list[Panel]:
+def panels_of(sources: Sequence[Source], price: float | None = None) -> list[Panel]:
     """A panel for each workload and goal of the frontiers, in their order."""
-    found = [(one, panel) for one in sources for panel in one.answers(settings or Settings())]
+    found = [(one, panel) for one in sources for panel in one.answers(price)]
     found = [*zip((one for one, _ in found), _detailed([panel for _, panel in found]), strict=True)]
     studies = sum(len(answer.drawn.rows) for _, answer in found)
     panels: dict[tuple[str, Goal], Panel] = {}

@@ -16,7 +16,7 @@ from orchestrator.analysis.scale_laws import ScaleAnswer
 from orchestrator.files.places import Place
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.report.comparisons import comparisons, overview
-from orchestrator.report.content import Panel, Settings
+from orchestrator.report.content import Panel
 from orchestrator.report.gathering import Source, panels_of
 from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import best_batch_fold, laws_fold, scale_answers
@@ -143,7 +143,7 @@ def write_report_of(
     place: Place,
     *,
     reload_seconds: int | None = None,
-    asked: Mapping[str, object] | None = None,
+    price: float | None = None,
 ) -> None:
     """Writes the page of one run, or of several runs by their labels on one page."""
     runs = [source.run for source in sources]
@@ -155,7 +155,7 @@ def write_report_of(
         place,
         reload_seconds=reload_seconds,
         title=", ".join(str(run.sweep()["name"]) for run in runs),
-        panels=panels_of(sources, settings_of(runs, asked or {})),
+        panels=panels_of(sources, price or price_of(runs[0])),
         notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
         scales=scale_answers({source.label: source.run for source in sources}),
         provenance=provenance,
@@ -190,7 +190,7 @@ def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
     """The figures of the page of a run by workload ("" if a figure is about all workloads) and
     title. Where there are several goals, the figures belong to the first."""
     figures = Figures()
-    panels = panels_of([source], settings_of([source.run], {}))
+    panels = panels_of([source], price_of(source.run))
     _parts(panels, scale_answers({"": source.run}), figures)
     found: dict[tuple[str, str], Drawing] = {}
     for workload, title, figure in figures.drawn:
@@ -198,8 +198,7 @@ def figures_of(source: Source) -> dict[tuple[str, str], Drawing]:
     return found
 
 
-def settings_of(runs: Sequence[RunFiles], asked: Mapping[str, object]) -> Settings:
-    """The settings that were asked for, or else those in the first run's sweep file."""
-    own = runs[0].sweep().get("report") or {}
-    asked = {key: value for key, value in asked.items() if value is not None}
-    return Settings(**{**own, **asked})
+def price_of(run: RunFiles) -> float | None:
+    """The price of a device-hour in the sweep file of a run."""
+    price: float | None = (run.sweep().get("report") or {}).get("price_per_device_hour")
+    return price

@@ -1,7 +1,7 @@
 """Files of measurements in the layout of the published archive: CSV with a row per evaluation.
 
-The columns are `step`, one for each metric, and `seconds` if this project wrote the file. Cells
-that are numbers are used; other cells are reported.
+The columns are `step` and one for each metric. Cells that are numbers are used; other cells are
+reported.
 """
 
 from __future__ import annotations
@@ -205,11 +205,10 @@ def _indices(names: Sequence[str], flaws: list[str]) -> dict[str, int]:
     indices: dict[str, int] = {}
     for index, name in enumerate(names):
         indices.setdefault(name, index)
-    ours = ("step", "seconds")
     used = {
         name: at
         for name, at in indices.items()
-        if name in ours or (name and name.isprintable() and is_metric(name))
+        if name == "step" or (name and name.isprintable() and is_metric(name))
     }
     if len(used) > MOST_COLUMNS:
         raise ValueError(f"has {len(used):,} columns; at most {MOST_COLUMNS} are read")

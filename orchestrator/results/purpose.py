@@ -197,7 +197,8 @@ GONE = frozenset(
     {
         "branch.points.spacing", "divergence", "evaluate.distance", "evaluate.gradient_norm",
         "extras.distance", "extras.gradient_norm", "programs.*.command", "recipes.rules",
-        "report.baseline", "search.extend", "space.*.limits", "space.*.when", "stop.diverged",
+        "report.baseline", "report.compare_at", "search.extend", "space.*.limits", "space.*.when",
+        "stop.diverged",
     }
 )  # fmt: skip
 """Settings of earlier versions, which no longer exist: their keys, from the outermost in. The keys
