@@ -204,10 +204,10 @@ class Run:
         """All measurements of the searches' trials, or only those of the named `metrics`. A compact
         run holds all measurements of its best trials only, as the caption then says."""
         wanted = metrics or None
-        found = self._of_all_studies(lambda study: self._files.measurements(study.key, wanted))
-        if self._files.is_compact:
-            found.caption = "A compact run: whole curves of the best trials only."
-        return found
+        return self._of_all_studies(
+            lambda study: self._files.measurements(study.key, wanted),
+            "A compact run: whole curves of the best trials only." * self._files.is_compact,
+        )
 
     def figure(
         self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
@@ -268,10 +268,10 @@ class Run:
         )  # fmt: skip
         return Run(self.path)
 
-    def _of_all_studies(self, table_of: Any) -> ArrowTable:
+    def _of_all_studies(self, table_of: Any, caption: str = "") -> ArrowTable:
         studies = self._files.studies()
         tables = self._files.in_parallel(partial(_with_study, table_of), studies)
-        return ArrowTable(pa.concat_tables(tables, promote_options="default"))
+        return ArrowTable(pa.concat_tables(tables, promote_options="default"), caption)
 
     def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], Drawing]:
         from orchestrator.report import Source, figures_of

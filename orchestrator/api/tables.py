@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -80,28 +81,19 @@ class Table(Sequence[Row], Generic[Row]):
 
 
 class ArrowTable(Table[dict[str, Any]]):
-    """A table that is stored in columns. Its rows are dictionaries, made when they are read."""
+    """A table that is stored in columns. Its rows are dictionaries, made when one is read."""
 
-    def __init__(self, columns: pa.Table) -> None:
-        super().__init__((), dict)
-        self._columns = columns
+    def __init__(self, columns: pa.Table, caption: str = "") -> None:
+        self._columns, self._to_columns = columns, dict
+        self.caption, self._shown = caption, ()
 
-    @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
-    @overload
-    def __getitem__(self, index: slice) -> ArrowTable: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | ArrowTable:
-        if isinstance(index, slice):
-            return ArrowTable(self._columns.take(pa.array(range(*index.indices(len(self))))))
-        (row,) = self._columns.slice(range(len(self))[index], 1).to_pylist()
-        return dict(row)
+    @cached_property
+    def _rows(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        rows: list[dict[str, Any]] = self._columns.to_pylist()
+        return rows
 
     def __len__(self) -> int:
         return int(self._columns.num_rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for batch in self._columns.to_batches():
-            yield from batch.to_pylist()
 
     def to_arrow(self) -> pa.Table:
         return self._columns

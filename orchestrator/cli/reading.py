@@ -28,24 +28,12 @@ if TYPE_CHECKING:
     from orchestrator.results import RunFiles
 
 
-def status(
-    path: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN]", help="Folder of a run, or a bucket: s3://BUCKET/FOLDER."),
-    ] = None,
-    cluster: ClusterOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the progress of a run. With --cluster and no RUN, list the jobs of that cluster."""
+def status(path: RunArgument, cluster: ClusterOption = None, as_json: JsonOption = False) -> None:
+    """Show the progress of a run. With --cluster, fetch it from there first."""
     from orchestrator.results import RunFiles
 
     if cluster is not None:
-        if path is None:
-            remote.jobs(cluster, as_json=as_json)
-            return
         remote.look(cluster, path)
-    if path is None:
-        raise BadInput("RUN is missing: orchestrate status RUN.", code="missing-option")
     run = RunFiles.open(path)
     studies = run.in_parallel(partial(_status_of, run), run.studies())
     running, who = _running(run)

@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, print_json
-from orchestrator.cli.terminal import complain, print_table, say
+from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED
+from orchestrator.cli.terminal import complain, say
 from orchestrator.files.own_code import UserFolder
 from orchestrator.records import MissingData
 
@@ -146,26 +146,6 @@ def look(file: Path, run: str) -> None:
     else:
         say(f"Job {job.submission_id}: {_fate(job.status.value, job.driver_exit_code)}.")
     _fetch(file, run)
-
-
-def jobs(file: Path, *, as_json: bool) -> None:
-    """Prints the jobs that were submitted to the cluster, the newest last."""
-    from orchestrator.cluster.remote import reach
-
-    with reach(file) as head:
-        found = [
-            {
-                "run": run,
-                "job": str(job.submission_id),
-                "status": _fate(job.status.value, job.driver_exit_code),
-            }
-            for job in sorted(head.client.list_jobs(), key=lambda job: job.start_time or 0)
-            if (run := (job.metadata or {}).get("run")) is not None
-        ]
-    if as_json:
-        print_json(found)
-    else:
-        print_table([{name.title(): text for name, text in job.items()} for job in found])
 
 
 def stop(file: Path, run: str) -> None:
