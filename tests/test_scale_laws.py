@@ -40,7 +40,7 @@ from orchestrator.records import (
     Study,
     Trial,
 )
-from orchestrator.results import RunFiles, Within, best_of
+from orchestrator.results import RunFiles, Within
 
 SIZES = 2 ** np.arange(1, 10)
 DATA = 2.0**14
@@ -241,17 +241,6 @@ def test_unfinished_and_missing_batch_sizes_are_told(tmp_path: Path) -> None:
     (best,) = best_batch_sizes(run_of(tmp_path / "run", studies), "val/loss")
     assert best.left_out == ("64 (not finished yet)",)
     assert len(best.points) == len(SIZES) - 1
-
-
-def test_within_seconds(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "run", map(study, SIZES.tolist()))
-    within = Within.parse("seconds=6")
-    rows = best_of(run, "val/loss", within=[within, Within.parse("seconds=11")])
-    assert rows[0].step == rows[0].batch_size ** -1 * DATA / 2
-    assert [rows[0].trained_enough, rows[1].trained_enough] == [True, False]
-    (best,) = best_batch_sizes(run, "val/loss", within=[within])
-    assert best.devices == "1 rank"
-    assert not best.verdict
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.valleys import Points, minima
-from orchestrator.analysis.words import in_words, listed
+from orchestrator.analysis.words import in_words
 from orchestrator.records import ENOUGH_SIZES, Study, Value, grouped
 from orchestrator.records.lr_schedules import schedule_of
 from orchestrator.results import RunFiles, Within
@@ -89,8 +89,6 @@ class BestBatch:
     points: tuple[LowestAt, ...]
     left_out: tuple[str, ...]
     """Batch sizes that are not used, with the reasons."""
-    devices: str
-    """What it was timed on, if the amount is one of seconds."""
 
 
 def best_batch_sizes(
@@ -143,7 +141,6 @@ def _points(metric: str, curve: Sequence[_Searched], amount: Within | None) -> B
         verdict="",
         points=tuple(points),
         left_out=tuple(f"{_sizes(of)} ({why})" for why, of in reasons.items()),
-        devices=_devices(curve) if asked.unit == "seconds" else "",
     )
 
 
@@ -166,20 +163,19 @@ class _Searched:
             index: json.loads(self.trials["params"][row].as_py())
             for index, row in self._counted.row_of.items()
         }
-        self._of_trials = run.measurements(study.key, {metric, "seconds"})
-        self._of_repeats = run.repeats.measurements(study.key, {metric, "seconds"})
+        self._of_trials = run.measurements(study.key, {metric})
+        self._of_repeats = run.repeats.measurements(study.key, {metric})
         self.measured = metric in self._of_trials.column_names
 
     def at(self, within: Within) -> tuple[LowestAt, LowestAt | None] | str:
         """The value of the best trial and the median of its repeats, if it has enough, within an
         amount; or why there is none."""
-        study, timed = self.study, within.unit == "seconds"
-        last = study.budget_steps if timed else within.steps(study)
+        study, last = self.study, within.steps(self.study)
         # What was made for the amount counts to its end, whatever its steps were rounded to.
-        made_for = not timed and abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
+        made_for = abs(study.budget_steps / max(last, 1) - 1) <= ROUNDING
         span = None if made_for else within
         enough, early = reaches(study, self.trials, self._counted, span)
-        fair = made_for or timed or self._has_come_down(last)
+        fair = made_for or self._has_come_down(last)
         lowest = self._lowest(self._of_trials, span, "trial", self._params)
         for reason, holds in (
             (EARLY, early),
@@ -225,10 +221,10 @@ class _Searched:
         """The lowest value of each trial or repeat of `trials`."""
         if key not in table.column_names:
             return {}
-        trial, _, value = columns(table, self._metric)
+        trial, step, value = columns(table, self._metric)
         usable = np.isfinite(value) & np.isin(trial, [*trials])
         if span is not None:
-            usable &= span.covers(self.study, table)
+            usable &= step <= span.steps(self.study)
         return lowest_of_each(numbers(table[key])[usable], self._sign * value[usable])
 
     def _between(self, best: LowestAt, lowest: Mapping[int, float]) -> LowestAt:
@@ -263,13 +259,6 @@ class _Searched:
             value=self._sign * (math.exp(value) if raised else value),
             params={**best.params, name: float(2**log)},
         )
-
-
-def _devices(curve: Sequence[_Searched]) -> str:
-    ranks = {count for one in curve for count in one.trials["ranks"].to_pylist() if count}
-    said = listed([f"{count} rank{'s' * (count != 1)}" for count in sorted(ranks)] or ["?"])
-    stacked = any((width or 1) > 1 for one in curve for width in one.trials["width"].to_pylist())
-    return said + ", shared by stacked trials" * stacked
 
 
 def is_positive(value: object) -> TypeGuard[float]:
@@ -319,7 +308,6 @@ def rows_of(bests: Sequence[BestBatch]) -> list[list[str]]:
         notes = [f"left out: {one}" for one in best.left_out]
         if ends := [point.batch_size for point in best.points if point.at_end]:
             notes.append(f"at {_sizes(ends)} the best value is at an end of the range searched")
-        notes += [f"timed on {best.devices}"] * bool(best.devices)
         said = [best.within, best_in_words(best), "; ".join(notes)]
         rows.append([best.workload, best.recipe, *said])
     return rows

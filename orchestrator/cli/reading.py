@@ -128,8 +128,8 @@ def best(
         list[str] | None,
         typer.Option(
             metavar="UNIT=N",
-            help="Use only what was measured within N steps, examples, epochs or seconds of "
-            "training: epochs=5. Repeatable. Default: all measurements.",
+            help="Use only what was measured within N steps, examples or epochs: epochs=5. "
+            "Repeatable. Default: all measurements.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -28,8 +28,8 @@ def scale(
         list[str] | None,
         typer.Option(
             metavar="UNIT=N",
-            help="Amount of training: steps, examples, epochs or seconds, such as examples=1e9. "
-            "Repeatable. Default: the whole budget.",
+            help="Amount of training: steps, examples or epochs, such as examples=1e9. Repeatable. "
+            "Default: the whole budget.",
         ),
     ] = None,
     goal: GoalOption = None,

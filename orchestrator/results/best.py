@@ -115,7 +115,7 @@ def _rows_of(
 ) -> list[BestRow]:
     trials = run.trials(study.key)
     counted = Counted(study, trials)
-    measurements = run.measurements(study.key, {metric, "seconds"})
+    measurements = run.measurements(study.key, {metric})
     trial, step, value = columns(measurements, metric)
     usable = np.isin(trial, [*counted.row_of]) & np.isfinite(value)
     trial, step, value = trial[usable], step[usable], sign * value[usable]
@@ -132,9 +132,7 @@ def _rows_of(
             censored=censored,
             trials_used=len(counted.row_of),
         )
-        granted = np.full(len(step), True)
-        if asked is not None:
-            granted = asked.covers(study, measurements)[usable]
+        granted = np.full(len(step), True) if asked is None else step <= asked.steps(study)
         if granted.any():
             lowest = value[granted].min()
             best_at = np.flatnonzero(granted & (value == lowest))
@@ -162,11 +160,6 @@ def reaches(
     """Whether a study was trained for as long as was asked, and whether trials that stopped early
     may have come to a better value within that."""
     stopped = counted.next_steps(())
-    if asked is not None and asked.unit == "seconds":
-        rows = zip(trials["trial"].to_pylist(), trials["seconds"].to_pylist(), strict=True)
-        seconds = {index: float(took or 0) for index, took in rows if index in counted.row_of}
-        enough = max(seconds.values(), default=0) >= asked.amount
-        return enough, any(seconds[index] <= asked.amount for _, index in stopped)
     budget = study.budget_steps or min(trials["steps"].to_pylist(), default=0)
     last = budget if asked is None else asked.steps(study)
     return budget >= last, any(upcoming <= last for upcoming, _ in stopped)

@@ -18,7 +18,7 @@ from orchestrator.results.tables import numbers
 
 STOPPED_EARLY = ("reached", "dominated", "paused")
 
-Unit = Literal["steps", "examples", "epochs", "seconds"]
+Unit = Literal["steps", "examples", "epochs"]
 
 
 def next_possible(study: Study, row: Mapping[str, Any]) -> int | None:
@@ -49,7 +49,7 @@ class Within:
         except ValueError:
             amount = math.nan
         if name not in units or not 0 <= amount < 2**62:
-            rule = "steps=N, examples=N, epochs=N or seconds=N, such as epochs=10"
+            rule = "steps=N, examples=N or epochs=N, such as epochs=10"
             raise wrong_value("A budget", rule, text)
         return cls(amount=amount, unit=units[name])
 
@@ -68,15 +68,6 @@ class Within:
                 code="unknown-epoch",
             )
         return study.batches.steps(math.ceil(self.amount * study.train_size))
-
-    def covers(self, study: Study, measurements: pa.Table) -> NDArray[np.bool_]:
-        """Which of these measurements of a study are within this amount."""
-        if self.unit == "seconds":
-            if "seconds" not in measurements.column_names:
-                return np.full(len(measurements), False)
-            within: NDArray[np.bool_] = numbers(measurements["seconds"]) <= self.amount
-            return within
-        return numbers(measurements["step"]) <= self.steps(study)
 
 
 def has_finished(study: Study, trials: pa.Table) -> bool:
