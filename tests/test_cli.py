@@ -17,7 +17,7 @@ pytestmark = pytest.mark.dear
 def test_a_trial_by_hand() -> None:
     result = orchestrate(
         "trial", "digits/mlp", "--optimizer", "momentum", "--batch-size", 37, "--steps", 5,
-        "--ranks", 2, "--micro-batch", 8, "--set", "learning_rate=1e-2", "--json",
+        "--ranks", 2, "--set", "learning_rate=1e-2", "--json",
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     answer = json.loads(result.stdout)
@@ -172,5 +172,5 @@ def test_slots_need_step_times() -> None:
 def test_options_of_which_one_would_have_no_effect_are_refused(line: str) -> None:
     with refused("not-together"):
         called(*line.split())
-    with refused("no-effect", "get"):
+    with refused("missing-option", "behind `get`"):
         called("data", "--data-dir", "folder", "get", "sympy")

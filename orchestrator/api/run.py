@@ -108,7 +108,7 @@ class Run:
     def frontier(self, goal: str | Iterable[str] | None = None) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         rows = frontier_of(self._files, parse_goals(several(goal)))
-        return Table(rows, FrontierRow.to_json, shown=FRONTIER)
+        return Table(rows, asdict, shown=FRONTIER)
 
     def best(
         self,
@@ -120,7 +120,7 @@ class Run:
         """The best value of `metric` in each study, as `orchestrate best` shows it."""
         budgets = [Within.parse(text) for text in several(within)]
         rows = best_of(self._files, metric, maximise=maximise, within=budgets or [None])
-        return Table(rows, BestRow.to_json, shown=BEST)
+        return Table(rows, asdict, shown=BEST)
 
     def best_batch_size(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Literal
 
 from orchestrator.analysis import Scaling, scalings, sentence
@@ -173,7 +174,7 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
 
 def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) -> None:
     if as_json:
-        print_json([row.to_json() for row in rows])
+        print_json([asdict(row) for row in rows])
         return
     out, found = output(), list[Scaling]()
     answers: list[str] = []

@@ -140,7 +140,7 @@ def best(
     budgets = [Within.parse(text) for text in within or []]
     rows = best_of(RunFiles.open(path), metric, maximise=maximise, within=budgets or [None])
     if as_json:
-        print_json([row.to_json() for row in rows])
+        print_json([asdict(row) for row in rows])
     else:
         from orchestrator.cli.answers import print_best
 

@@ -40,13 +40,6 @@ def data(context: typer.Context, data_dir: DataOption = None, as_json: JsonOptio
     from orchestrator.workloads.data.catalogue import CATALOGUE, FOLDER_VARIABLE
 
     if context.invoked_subcommand:
-        source = context.get_parameter_source("data_dir")
-        if as_json or (source is not None and source.name == "COMMANDLINE"):
-            raise BadInput(
-                f"`orchestrate data` lists with these options. Write those of "
-                f"{context.invoked_subcommand} behind it.",
-                code="no-effect",
-            )
         return
     found: list[dict[str, Any]] = []
     for entry in CATALOGUE.values():
@@ -87,7 +80,8 @@ def get_data(
     entry = data_set(name)
     if data_dir is None:
         raise BadInput(
-            "Give the folder for data sets: add --data-dir FOLDER, or set $ORCHESTRATE_DATA.",
+            "Give the folder for data sets behind `get`: --data-dir FOLDER, or set "
+            "$ORCHESTRATE_DATA.",
             code="missing-option",
         )
     answer(fetch(entry, data_dir))

@@ -68,12 +68,6 @@ def trial(
     ranks: Annotated[
         int, typer.Option(min=1, max=1000, help="Number of processes that share each batch.")
     ] = 1,
-    micro_batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Largest number of examples that a rank puts through the model at once."
-        ),
-    ] = None,
     stack: Annotated[
         int,
         typer.Option(
@@ -92,12 +86,7 @@ def trial(
     settings = parse_settings(set_ or [], "--set", "learning_rate=0.1")
     show = (lambda line: None) if as_json else _show
     if workload.endswith((".yaml", ".yml")):
-        for option, given in (
-            ("evaluate", evaluate),
-            ("ranks", ranks > 1),
-            ("micro-batch", micro_batch),
-            ("stack", stack > 1),
-        ):
+        for option, given in (("evaluate", evaluate), ("ranks", ranks > 1), ("stack", stack > 1)):
             if given:
                 raise BadInput(f"--{option} has no effect on a program.", code="no-effect")
         from orchestrator.planning.single import single_program_trial
@@ -111,7 +100,7 @@ def trial(
     if optimizer is None or batch_size is None:
         missing = "--optimizer" if optimizer is None else "--batch-size"
         raise BadInput(f"{missing} is needed for a trial of {workload}.", code="missing-option")
-    refuse_both({"stack": stack > 1}, {"ranks": ranks > 1, "micro-batch": micro_batch})
+    refuse_both({"stack": stack > 1}, {"ranks": ranks > 1})
     import torch
 
     from orchestrator.planning.single import single_trial
@@ -134,7 +123,7 @@ def trial(
     if stack > 1:
         training = train_in_stack(ours, stack, data_dir=data_dir)
     else:
-        training = train_on_ranks(ours, ranks, micro_batch=micro_batch, data_dir=data_dir)
+        training = train_on_ranks(ours, ranks, data_dir=data_dir)
     measurements, (outcome, processes) = follow(training, ours.study, show)
     _print_outcome(ours, outcome, processes, measurements, as_json=as_json)
     if outcome.status == "failed":

@@ -11,7 +11,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -46,9 +45,6 @@ class BestRow:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """All metrics of that measurement."""
     trials_used: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def best_of(
@@ -107,11 +103,7 @@ def _refuse_unless_kept(
 
 
 def _rows_of(
-    run: RunFiles,
-    metric: str,
-    sign: float,
-    within: Sequence[Within | None],
-    study: Study,
+    run: RunFiles, metric: str, sign: float, within: Sequence[Within | None], study: Study
 ) -> list[BestRow]:
     trials = run.trials(study.key)
     counted = Counted(study, trials)

@@ -22,12 +22,7 @@ from orchestrator.results.counting import Columns, Counted, first_steps, past, r
 from orchestrator.results.frontier import frontier_of
 from orchestrator.results.frontier_files import write_frontier
 from orchestrator.results.remarks import last_line
-from orchestrator.results.store import (
-    Progress,
-    RunFiles,
-    confirmation_of,
-    holds_branches,
-)
+from orchestrator.results.store import Progress, RunFiles, confirmation_of, holds_branches
 from orchestrator.results.tables import is_metric, numbers
 
 COPIED = (

@@ -138,9 +138,6 @@ class FrontierRow:
             said.append(f"{again.reached} of {again.count} repeats reached it")
         return [*said, *self.warnings]
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class GoalOf:

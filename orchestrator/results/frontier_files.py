@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pyarrow as pa
 
@@ -19,7 +20,7 @@ JSON_COLUMNS = ("batch_schedule", "cooldown", "params", "metrics", "trials", "le
 def write_frontier(run: RunFiles, rows: Sequence[FrontierRow]) -> None:
     """Writes frontier.csv, which is equal byte for byte in identical runs, and frontier.parquet."""
     (run.place / "frontier.csv").write_text(to_csv(rows))
-    documents = [row.to_json() for row in rows]
+    documents = [asdict(row) for row in rows]
     for document in documents:
         document |= {name: json.dumps(document[name]) for name in JSON_COLUMNS}
     write_table(run.place / "frontier.parquet", pa.Table.from_pylist(documents or [{}]))

@@ -251,20 +251,16 @@ def _steps(engine: Engine, entries: Mapping[int, Entry]) -> int:
 
 
 def train_on_ranks(
-    trial: Trial,
-    count: int,
-    *,
-    micro_batch: int | None = None,
-    data_dir: Path | None = None,
+    trial: Trial, count: int, *, data_dir: Path | None = None
 ) -> Generator[Measurement, None, tuple[Outcome, list[int]]]:
     """Calls `train` with `count` processes on this machine: this process, and others that it
     starts.
 
     Yields the measurements. Returns the outcome and the process ids in order of rank.
     """
-    options = {"micro_batch": micro_batch, "data_dir": data_dir}
+    options = {"data_dir": data_dir}
     with launch_ranks(count, follow, trial, options) as (ranks, processes):
-        outcome = yield from train(trial, ranks, **options)  # type: ignore[arg-type]
+        outcome = yield from train(trial, ranks, data_dir=data_dir)
     return outcome, processes
 
 
