@@ -121,8 +121,8 @@ def export(
     path: RunArgument,
     target: Annotated[Path, typer.Argument(metavar="DIR", help="Folder or file NAME.zip to make.")],
 ) -> None:
-    """Make a compact run of a run: it has the same answers and is small enough to be kept in a
-    repository. Of trials other than the best it holds few measurements."""
+    """Write a run in compact form: it has the same answers and is small enough for a repository. Of
+    trials other than the best it holds few measurements."""
     from orchestrator.results import RunFiles
     from orchestrator.results.export import export_compact
 
