@@ -164,13 +164,6 @@ def test_a_damaged_schedule_is_refused() -> None:
         BatchSchedule((Stage(batch_size=0),))
 
 
-def test_an_optimizer_without_a_learning_rate_is_refused() -> None:
-    document = sweep_with(STAGES)
-    document["recipes"][1] |= {"optimizer": "a2grad", "space": {}}
-    with refused("no-effect", "a2grad"):
-        plan(validated(document, "here"))
-
-
 @pytest.mark.dear
 def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     file = tmp_path / "sweep.yaml"

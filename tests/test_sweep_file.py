@@ -74,7 +74,6 @@ OFTEN = {"evaluate": {"spacing": 0, "min_examples": 1}}
 REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "bad-input": [
         (more(batch_sizes=[65], trials=6), "more.0.batch_sizes", 65, "64, 256"),
-        (more(batch_sizes=["full"], trials=6), "more.0.batch_sizes", "full"),
         (more(batch_sizes=[64], trials=2), "more.0.trials", 3, 2),
         (more(batch_sizes=[64], repeats=1), "more.0.repeats", 2, 1),
         (more(batch_sizes=[64], trials=9), "more.0", "max_launches", 8),
@@ -98,14 +97,13 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"workloads": None}, "workloads"),
         ({"repeats": {"of": 2}}, "repeats.count"),
         (search("points"), "search", "`points`"),
-        (more(trials=6), "more.0.batch_sizes"),
     ],
     "missing-value": [
         (search("points", points=[{}]), SGD, "points", "learning_rate"),
         (momentum(only=ONLY_A_RATE), "recipe 'momentum'", "for momentum"),
     ],
     "no-effect": [
-        (schedule(power=2), SGD, "'power'"),
+        (growing({}, {"steps": 5, "learning_rate": 2}, optimizer="a2grad", space={}), "a2grad"),
         (cooled({"power": 2}), "power", "linear"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
     ],
@@ -136,14 +134,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "stage-order": [
         (growing({"steps": 5}), "batch_schedule", 0),
-        (growing({"learning_rate": 2}), "batch_schedule", 0),
-        (
-            growing({}, {"batch_size": 16, "steps": 9}, {"batch_size": 32, "steps": 9}),
-            "batch_schedule",
-            16,
-            "72 examples",
-            "at 72",
-        ),
+        (growing({}, {"steps": 9, "learning_rate": 2}, {"steps": 9}), 8, "72 examples", "at 72"),
     ],
     "too-large": [
         ({"name": "größe" * 50}, "name", 230, 350),
@@ -188,7 +179,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "wrong-value": [
         ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "string", 1.5),
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
-        ({"search": {"trials": 0}}, "search.trials", 1, 0),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),
         ({"batch_sizes": [10**10]}, "batch_sizes.0", "1,000,000,000", 10**10),
@@ -201,17 +191,14 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (space(dropout={"options": 0.1}), "`options`", 0.1),
         (space(dropout={"options": [[0.1]]}), "dropout", "[0.1]"),
         ({"checkpoint": {"every_seconds": math.inf}}, "checkpoint.every_seconds", BILLION, "inf"),
-        (quadratic("d=0"), "`d`", 1, 0),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        (cooled({"fraction": 1}), "fraction"),
         (cooled(0.2), "cooldown"),
         (cooled({}, goals=["batch/loss < 1"]), "batch/loss"),
         (more(batch_sizes=[64]), "more.0", "`trials`", "`repeats`"),
         (growing({}, {"batch_size": 4, "steps": 5}), "batch_schedule", 8, 4),
         (growing({}, {"steps": 5, "learning_rate": -1}), "batch_schedule.1.learning_rate", -1),
         (growing({}, {"steps": 5, "learning_rate": "cubic"}), "batch_schedule", "'cubic'"),
-        (growing({"batch_size": 0}), "batch_schedule.0.batch_size", 0),
     ],
 }
 """The rule that is broken -> changes to a sweep that break it, each with what the message shows.
@@ -275,16 +262,6 @@ def test_budgets_are_the_larger_of_what_is_given(sweep_file: SweepFile) -> None:
     assert [study.budget_steps for study in plan(load_sweep(path)).studies] == [30, 30]
     longer = load_sweep(path, ["budget.at_least_steps=10"])
     assert [study.budget_steps for study in plan(longer).studies] == [28, 10]
-
-
-def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path) -> None:
-    import yaml
-
-    sweep = load_sweep(sweep_file(batch_sizes={"from": 1, "to": "full", "factor": 4}))
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep.resolved()))
-    again = load_sweep(tmp_path / "again.yaml")
-    assert again == sweep
-    assert plan(again).studies == plan(sweep).studies
 
 
 @pytest.mark.dear
