@@ -295,29 +295,21 @@ def test_one_ghost_tells_nothing() -> None:
         at_start(workload)
 
 
-class Unmapped(Classification):
+class Mapped(Normed):
+    def model(self) -> nn.Module:
+        return nn.Linear(6, 3)
+
+
+class Unmapped(Normed):
     """A model whose forward pass reads the values of tensors, which `vmap` does not support."""
 
-    goal = "val/error < 0.1"
-
-    def data(self, data_dir: Any) -> Any:
-        return Normed().data(data_dir)
-
     def model(self) -> nn.Module:
-        return _Looks()
+        return _Looks(6, 3)
 
 
 class _Looks(nn.Linear):
-    def __init__(self) -> None:
-        super().__init__(6, 3)
-
     def forward(self, inputs: Tensor) -> Tensor:
         return super().forward(inputs) * (1.0 if float(inputs.detach().sum()) < 1e9 else 2.0)
-
-
-class Mapped(Unmapped):
-    def model(self) -> nn.Module:
-        return nn.Linear(6, 3)
 
 
 def test_where_vmap_has_no_way_chunks_tell() -> None:
