@@ -160,10 +160,7 @@ def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     assert grown.examples == schedule.examples(grown.steps)
     assert {point.recipe for point in points_of(rows)} == {"sgd"}
     told = command("frontier", path).stdout
-    assert "8 to 64" in told
     assert f"{grown.steps:,} steps, {grown.examples:,} examples" in " ".join(told.split())
-    page = (tmp_path / "run/report.html").read_text()
-    assert f"{grown.steps:,} steps, {grown.examples:,} examples" in page
     assert "8, 16 from step 20" in (tmp_path / "run/frontier.csv").read_text()
     document = json.loads(command("frontier", path, "--json").stdout)
     assert any(row["batch_schedule"] for row in document)

@@ -80,10 +80,8 @@ def content(folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     "question",
     [
-        "frontier RUN",
         "frontier RUN --goal val/error<0.1 --json",
         "best RUN val/loss --maximise --json",
-        "best RUN val/error --within steps=20 --within epochs=3 --json",
         "report RUN --json",
         "advise RUN --json",
         "status RUN",
@@ -321,8 +319,6 @@ def test_from_python_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
     (study,) = RunFiles.open(run.path).studies()
     files = RunFiles(run.path)._of(study.key)
     files.keep_only([(index, 0) for index in range(7)])
-    result = command("export", "--compact", run.path, str(tmp_path / "part"))
-    assert result.stdout == f"{tmp_path / 'part'}\n"
     compact = run.compact(tmp_path / "compact")
     assert "whole curves of the best trials only" in repr(compact.measurements())
     with refused("compact-run", compact.path):

@@ -238,11 +238,8 @@ def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any
         )
 
 
-def test_own_workload_from_a_file(tmp_path: Path) -> None:
+def test_a_class_without_a_model_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
-    trial = make_trial(f"{tmp_path}/mine.py:Blobs", goals=["val/error < 0.1"], budget_steps=500)
-    _, outcome = run_trial(trial)
-    assert outcome.status == "reached"
     with refused("unknown-name", "'Blob'", "'Blobs'"):
         load_workload(f"{tmp_path}/mine.py:Blob")
     (tmp_path / "half.py").write_text(OWN.replace("def model", "def modle"))
@@ -290,16 +287,11 @@ def test_impossible_workloads_are_refused(name: str, said: Any) -> None:
 def test_any_training_set_may_be_cut_down(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN)
     for name in ("digits/mlp", f"{tmp_path}/mine.py:Blobs"):
-        all_of = splits_of(load_workload(name), None)["train"]
-        some, again = (
-            splits_of(load_workload(f"{name}?train_examples=40"), None)["train"] for _ in range(2)
+        taken, again = (
+            splits_of(load_workload(f"{name}?train_examples=40"), None)["train"].index.tolist()  # type: ignore[attr-defined]
+            for _ in range(2)
         )
-        inputs, labels = some.batch(torch.arange(40))
-        assert torch.equal(inputs, again.batch(torch.arange(40))[0])
-        everything = all_of.batch(torch.arange(all_of.size or 0))
-        rows = [row.tolist() for row in torch.cat([everything[0], everything[1][:, None]], dim=1)]
-        taken = [rows.index(r.tolist()) for r in torch.cat([inputs, labels[:, None]], dim=1)]
-        assert taken == sorted(set(taken))
+        assert taken == again == sorted(set(taken))
         assert taken[-1] - taken[0] > 40
         with refused("wrong-value", "`train_examples`", 0):
             splits_of(load_workload(f"{name}?train_examples=9999"), None)
