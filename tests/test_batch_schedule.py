@@ -1,6 +1,5 @@
 """Batch sizes that grow along a training."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,5 +161,3 @@ def test_it_stands_beside_the_curves_and_joins_none(tmp_path: Path) -> None:
     told = command("frontier", path).stdout
     assert f"{grown.steps:,} steps, {grown.examples:,} examples" in " ".join(told.split())
     assert "8, 16 from step 20" in (tmp_path / "run/frontier.csv").read_text()
-    document = json.loads(command("frontier", path, "--json").stdout)
-    assert any(row["batch_schedule"] for row in document)

@@ -279,8 +279,6 @@ def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> No
 
 def test_without_a_name_it_is_the_quickstart() -> None:
     assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
-    with refused("unknown-name", "'quickstrat'", "'quickstart'"):
-        find_sweep_file("quickstrat")
 
 
 def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
