@@ -202,9 +202,10 @@ def test_batches_walk_through_whole_epochs(size: int, data: st.DataObject) -> No
     batch_size = data.draw(st.integers(1, size))
     order = BatchOrder(size=size, stage=Stage(batch_size=batch_size), seed=3)
     # As many batches as examples are a whole number of epochs: each example as often as any other.
-    seen = torch.cat([index for (index,) in order.walk(range(size))])
+    seen, seeds = map(torch.cat, zip(*order.walk(range(size), seeded=True), strict=True))
     for epoch in seen.split(size):
         assert sorted(epoch.tolist()) == list(range(size))
+    assert len(seeds.unique()) == len(seeds), "an example looks different in each epoch"
 
 
 @given(st.integers(1, 60), st.integers(0, 100), st.integers(1, 9), st.booleans())
