@@ -239,8 +239,9 @@ def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:
 
 
 def test_settings_on_the_command_line_win(sweep_file: SweepFile) -> None:
-    sweep = load_sweep(sweep_file(), ["search.trials=7", "batch_sizes=[1, full]"])
-    assert sweep.search.trials == 7
+    repeats = ["repeats={count: 4}", "repeat_best=3"]
+    sweep = load_sweep(sweep_file(), ["search.trials=7", "batch_sizes=[1, full]", *repeats])
+    assert (sweep.search.trials, sweep.repeats, sweep.repeat_best) == (7, 4, 3)
     assert [study.batch_size for study in plan(sweep).studies] == [1, 1400]
     with refused("wrong-value", "--set", "'search.trials'"):
         load_sweep(sweep_file(), ["search.trials"])
@@ -279,13 +280,6 @@ def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> No
 
 def test_without_a_name_it_is_the_quickstart() -> None:
     assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
-
-
-def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
-    sweep_file: Callable[..., Path],
-) -> None:
-    sweep = load_sweep(sweep_file(repeats={"count": 4}, repeat_best=3))
-    assert (sweep.repeats, sweep.repeat_best) == (4, 3)
 
 
 EXAMPLES: dict[str, Any] = {
