@@ -10,7 +10,7 @@ from typing import Any
 import models
 import numpy as np
 import pytest
-from conftest import made, make_trial, refused, run_trial, train_all
+from conftest import TINY, made, make_trial, run_trial, train_all
 from hypothesis import given
 from hypothesis import strategies as st
 from quadratic import Moments
@@ -255,30 +255,11 @@ def test_repeats_try_later_starts_until_three_in_a_row_pass() -> None:
     assert stayed.status == "reached"
 
 
-COOLED = {
-    "name": "cooled",
-    "workloads": ["digits/mlp"],
-    "recipes": [{"name": "cooled", "optimizer": "momentum", "schedule": {"cooldown": {}}}],
-    "batch_sizes": [32, 256],
-    "search": {"trials": 6},
-    "goals": ["val/error < 0.2"],
-    "budget": {"examples": 20_000},
-    "repeats": 2,
-}
-
-
-def swept(**changes: Any) -> Sweep:
-    return Sweep.model_validate({**COOLED, **changes})
-
-
-def test_a_cooldown_has_one_length() -> None:
-    with refused("not-together", "fraction"):
-        Cooldown()
-
-
 def test_ends_of_cooldowns_are_fair_ends_and_no_other_amount_is(tmp_path: Path) -> None:
-    changes = {"goals": ["val/error < 0.0001"], "repeats": 0, "search": {"trials": 2}}
-    run, planned = made(tmp_path, swept(**changes))
+    recipe = {"name": "cooled", "optimizer": "momentum", "schedule": {"cooldown": {}}}
+    changes = {"goals": ["val/error < 0.0001"], "recipes": [recipe], "search": {"trials": 2}}
+    sweep = {**TINY, **changes, "batch_sizes": [32], "budget": {"examples": 20_000}}
+    run, planned = made(tmp_path, Sweep.model_validate(sweep))
     train_all(run, planned)
     study = run.studies()[0]
     end = FIFTH.end(64) * study.batch_size

@@ -176,15 +176,10 @@ def test_bfloat16_and_no_parameters() -> None:
     commit([untracked])
 
 
-def make_model() -> nn.Module:
-    torch.manual_seed(0)
-    convolutions = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, eps=0.1), nn.ReLU())
-    return nn.Sequential(convolutions, nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5))
-
-
 def test_with_ghosts_replaces_norms_and_nothing_else() -> None:
     images = torch.randn(8, 1, 6, 6)
-    plain = make_model()
+    convolutions = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, eps=0.1), nn.ReLU())
+    plain = nn.Sequential(convolutions, nn.Flatten(), nn.Linear(64, 5), nn.BatchNorm1d(5))
     plain(images)
     model = with_ghosts(copy.deepcopy(plain), ghost_size=4)
     assert [type(norm) for norm in ghost_norms(model)] == [GhostBatchNorm2d, GhostBatchNorm1d]

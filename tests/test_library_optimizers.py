@@ -97,18 +97,6 @@ def test_a_name_has_many_spellings(name: str) -> None:
     assert found(name).name == "schedulefreesgd"
 
 
-def test_torch_comes_before_pytorch_optimizer_but_for_muon() -> None:
-    assert found("NAdam").kind is torch.optim.NAdam
-    assert found("muon").kind is pytorch_optimizer.Muon
-
-
-@pytest.mark.parametrize("name", ["soap", "mars", "tiger"])
-def test_no_weight_decay_unless_asked_for(name: str) -> None:
-    """All these classes have another default in their library."""
-    (group,) = found(name).build(mlp(), {}).param_groups
-    assert group["weight_decay"] == 0
-
-
 @pytest.mark.parametrize(
     ("name", "decay"),
     [

@@ -128,8 +128,3 @@ def test_superfluous_and_impossible_settings_are_refused(params: Any, said: Any)
 
     with refused(*said):
         make()
-
-
-def test_epochs_need_a_finite_training_set() -> None:
-    with refused("endless-data", "'warmup_epochs'", "'warmup_steps'"):
-        make_schedule({"warmup_epochs": 1}, horizon=10, steps_per_epoch=None)

@@ -12,11 +12,11 @@ from test_stackable import reason
 from torch import nn
 from torch.nn import functional
 
-from orchestrator.records import EvaluationGrid, Extras, Trial, derive_seed
+from orchestrator.records import EvaluationGrid, Extras, derive_seed
 from orchestrator.training import Ranks
 from orchestrator.training.modifiers import Average, Modifiers
 from orchestrator.training.settings import sort
-from orchestrator.training.trainer import Trainer
+from orchestrator.training.trainer import Trainer, fresh_model
 from orchestrator.workloads import load_workload
 
 EVERY_STEP = EvaluationGrid(spacing=0, min_gap=1)
@@ -156,8 +156,9 @@ def test_extras_are_what_they_say() -> None:
     assert second["batch/loss"] == pytest.approx(first["train/loss"], rel=1e-5)
     assert "test/error" not in first
     assert "test/error" in last
-    model = fresh_model(trial)
-    inputs, labels = load_workload(trial.study.workload).data(None)["val"].batch(torch.arange(30))
+    workload = load_workload(trial.study.workload)
+    model = fresh_model(workload, derive_seed(trial.seed, "init"), torch.device("cpu"))
+    inputs, labels = workload.data(None)["val"].batch(torch.arange(30))
     with torch.no_grad():
         ranks = (-model(inputs)).argsort(dim=1)
     top2 = 1 - (ranks[:, :2] == labels[:, None]).any(dim=1).double().mean()
@@ -185,8 +186,3 @@ def test_top_error_of_what_is_not_a_number_is_an_error() -> None:
     nn.init.constant_(model[1].weight, math.nan)
     batch = workload.data(None)["val"].batch(torch.arange(30))
     assert workload.metrics(model, batch)["top2_error"].all()
-
-
-def fresh_model(trial: Trial) -> nn.Module:
-    torch.manual_seed(derive_seed(trial.seed, "init"))
-    return load_workload(trial.study.workload).model()

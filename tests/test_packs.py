@@ -63,7 +63,6 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
         ({}, Resources(stack=1), 1, ""),
         ({"search": {"trials": 5}}, Resources(), 5, ""),
         ({}, Resources(examples_per_device=32, max_devices=2), 1, "take 2 ranks each"),
-        ({"recipes": ["lion"], "search": {"trials": 5}}, Resources(stack=4), 1, "from a library"),
         (
             {"workloads": ["digits/cnn"], "batch_sizes": [1024]},
             Resources(), 1, "keeps a device busy",

@@ -115,6 +115,12 @@ def test_files_may_be_gzipped(name: str, small_data: Path, tmp_path: Path) -> No
             assert torch.equal(one, other)
 
 
+def program(path: Path, line: str) -> Path:
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o755)
+    return path
+
+
 def test_what_cannot_be_fetched_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,9 +129,7 @@ def test_what_cannot_be_fetched_leaves_nothing(
     monkeypatch.setenv("PATH", str(tmp_path))
     with refused("not-installed", "apt-get"):
         fetch(data_set("fashion_mnist"), tmp_path)
-    failing = tmp_path / "apt-get"
-    failing.write_text("#!/bin/sh\necho E: no such package >&2; exit 100\n")
-    failing.chmod(0o755)
+    failing = program(tmp_path / "apt-get", "echo E: no such package >&2; exit 100")
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     with refused("fetch-failed", "E: no such package"):
         fetch(data_set("fashion_mnist"), tmp_path)
@@ -137,13 +141,9 @@ def test_packages_are_fetched_into_folders_of_any_kind(
 ) -> None:
     """This includes a folder that is relative to the current one, and one that holds a broken
     file."""
-    commands = {
-        "apt-get": "touch a.deb",
-        "dpkg-deb": 'test -f "$2" && mkdir "$3" && echo It is a truth | gzip > "$3/a.txt.gz"',
-    }
-    for name, line in commands.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
-        (tmp_path / name).chmod(0o755)
+    unpack = 'test -f "$2" && mkdir "$3" && echo It is a truth | gzip > "$3/a.txt.gz"'
+    program(tmp_path / "apt-get", "touch a.deb")
+    program(tmp_path / "dpkg-deb", unpack)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     monkeypatch.chdir(tmp_path)
     entry = replace(data_set("fashion_mnist"), name="a", files=("a.txt",), sha256={})
@@ -161,9 +161,7 @@ def test_source_code_is_the_files_of_a_wheel(
     with zipfile.ZipFile(tmp_path / "a.whl", "w") as wheel:
         for name in ("sympy/a.py", "sympy/b.py", "sympy/tests/test_a.py", "sympy/c.txt"):
             wheel.writestr(name, f"# {name}\n")
-    pip = tmp_path / "python"
-    pip.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked; cp {tmp_path}/a.whl .\n')
-    pip.chmod(0o755)
+    pip = program(tmp_path / "python", f'echo "$@" > {tmp_path}/asked; cp {tmp_path}/a.whl .')
     monkeypatch.setattr(sys, "executable", str(pip))
     with refused("corrupt", "sympy.txt"):
         fetch(data_set("sympy"), tmp_path / "data")
@@ -172,7 +170,7 @@ def test_source_code_is_the_files_of_a_wheel(
     found = (folder / "sympy.txt").read_text()
     assert sorted(found.splitlines()) == ["# sympy/a.py", "# sympy/b.py"]
     assert (tmp_path / "asked").read_text().split()[-1] == "sympy==1.14.0"
-    pip.write_text("#!/bin/sh\necho No module named pip >&2; exit 1\n")
+    program(pip, "echo No module named pip >&2; exit 1")
     with refused("fetch-failed", "No module named pip"):
         fetch(data_set("sympy"), tmp_path / "other")
 

@@ -206,22 +206,21 @@ def lamb(beta1: float, beta2: float, epsilon: float) -> Any:
     return w
 
 
-def test_lars() -> None:
-    ours = trained("lars", momentum=0.8, trust=0.02, weight_decay=DECAY)
-    assert ours == pytest.approx(lars(0.8, 0.02))
-
-
-def test_lamb() -> None:
-    ours = trained("lamb", beta1=0.8, beta2=0.95, weight_decay=DECAY)
-    assert ours == pytest.approx(lamb(0.8, 0.95, 1e-6))
-
-
-def test_around_momentum_it_is_lars_and_around_adam_lamb() -> None:
-    gradient = {"layerwise_ratio": "gradient", "layerwise_trust": 0.5, "layerwise_bound": 0.2}
-    ours = trained("momentum", momentum=0.8, weight_decay=DECAY, **gradient)
-    assert ours == pytest.approx(lars(0.8, 0.5, 0.2))
-    update = {"layerwise_ratio": "update", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6}
-    assert trained("adam", weight_decay=DECAY, **update) == pytest.approx(lamb(0.8, 0.95, 1e-6))
+@pytest.mark.parametrize(
+    ("name", "expected", "params"),
+    [
+        ("lars", lars(0.8, 0.02), {"momentum": 0.8, "trust": 0.02}),
+        ("lamb", lamb(0.8, 0.95, 1e-6), {"beta1": 0.8, "beta2": 0.95}),
+        ("momentum", lars(0.8, 0.5, 0.2), {"momentum": 0.8, "layerwise_ratio": "gradient",
+                                           "layerwise_trust": 0.5, "layerwise_bound": 0.2}),
+        ("adam", lamb(0.8, 0.95, 1e-6), {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6,
+                                         "layerwise_ratio": "update"}),
+    ],
+)  # fmt: skip
+def test_around_momentum_it_is_lars_and_around_adam_lamb(
+    name: str, expected: Any, params: Params
+) -> None:
+    assert trained(name, weight_decay=DECAY, **params) == pytest.approx(expected)
 
 
 def test_vectors_are_left_out_of_ratio_factor_and_decay() -> None:

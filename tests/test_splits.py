@@ -23,7 +23,6 @@ from orchestrator.workloads import (
     Split,
     Streamed,
     Subset,
-    Tensors,
     example_seeds,
     first,
     random_flip,
@@ -72,15 +71,6 @@ def test_flip_and_shift_do_what_the_numbers_say() -> None:
     assert torch.equal(moved[1, 0], torch.tensor([[13.0, 14, 0], [16, 17, 0], [0, 0, 0]]))
 
 
-def test_examples_look_different_in_every_epoch_and_as_they_are_when_measured() -> None:
-    train = models.Augmented().data(None)["train"]
-    index = torch.arange(100)
-    plain = train.batch(index)
-    epochs = [train.batch(index, example_seeds(1, epoch * 100 + index))[0] for epoch in (0, 1)]
-    assert not torch.equal(epochs[0], epochs[1])
-    assert torch.equal(plain[0], models.MLP().data(None)["train"].batch(index)[0])
-
-
 def test_loaded_trains_like_resident_and_leaves_no_process() -> None:
     before = multiprocessing.active_children()
     resident, _ = run_trial(make_trial(models.name(models.Augmented), batch_size=13))
@@ -89,20 +79,7 @@ def test_loaded_trains_like_resident_and_leaves_no_process() -> None:
     assert multiprocessing.active_children() == before
 
 
-class FetchedForTraining(models.Augmented):
-    """The same examples again, made by the function that fetches them."""
-
-    def data(self, data_dir: Path | None) -> dict[str, Split]:
-        splits = dict(super().data(data_dir))
-        plain = Tensors(*splits["train"].tensors)  # type: ignore[attr-defined]
-
-        def fetch_drawn(index: torch.Tensor, seeds: torch.Tensor) -> models.Batch:
-            return models.shift_and_flip(plain.batch(index), seeds)
-
-        return {**splits, "train": Loaded(plain.batch, 100, fetch_drawn=fetch_drawn)}
-
-
-@pytest.mark.parametrize("split", [models.Augmented, models.FromFiles, FetchedForTraining])
+@pytest.mark.parametrize("split", [models.Augmented, models.FromFiles])
 def test_a_subset_draws_what_its_split_would(split: type[models.Small]) -> None:
     whole = split().data(None)["train"]
     some = Subset(Subset(whole, torch.tensor([90, 5, 70, 2])), torch.tensor([3, 1, 2]))

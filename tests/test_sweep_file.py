@@ -19,7 +19,7 @@ from orchestrator.planning.schema import schema_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Recipe, Sweep
 from orchestrator.planning.sweep_file import SWEEPS, find_sweep_file, load_sweep, validated
-from orchestrator.records import Role, SearchPlan, Study, differences, settings_of, shown_pair
+from orchestrator.records import Role, SearchPlan, Study, settings_of
 
 SweepFile = Callable[..., Path]
 
@@ -74,7 +74,6 @@ OFTEN = {"evaluate": {"spacing": 0, "min_examples": 1}}
 REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "bad-input": [
         (more(batch_sizes=[65], trials=6), "more.0.batch_sizes", 65, "64, 256"),
-        (more(batch_sizes=["full"], trials=6), "more.0.batch_sizes", "full"),
         (more(batch_sizes=[64], trials=2), "more.0.trials", 3, 2),
         (more(batch_sizes=[64], repeats=1), "more.0.repeats", 2, 1),
         (more(batch_sizes=[64], trials=9), "more.0", "max_launches", 8),
@@ -98,14 +97,13 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"workloads": None}, "workloads"),
         ({"repeats": {"of": 2}}, "repeats.count"),
         (search("points"), "search", "`points`"),
-        (more(trials=6), "more.0.batch_sizes"),
     ],
     "missing-value": [
         (search("points", points=[{}]), SGD, "points", "learning_rate"),
         (momentum(only=ONLY_A_RATE), "recipe 'momentum'", "for momentum"),
     ],
     "no-effect": [
-        (schedule(power=2), SGD, "'power'"),
+        (growing({}, {"steps": 5, "learning_rate": 2}, optimizer="a2grad", space={}), "a2grad"),
         (cooled({"power": 2}), "power", "linear"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
     ],
@@ -136,14 +134,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "stage-order": [
         (growing({"steps": 5}), "batch_schedule", 0),
-        (growing({"learning_rate": 2}), "batch_schedule", 0),
-        (
-            growing({}, {"batch_size": 16, "steps": 9}, {"batch_size": 32, "steps": 9}),
-            "batch_schedule",
-            16,
-            "72 examples",
-            "at 72",
-        ),
+        (growing({}, {"steps": 9, "learning_rate": 2}, {"steps": 9}), 8, "72 examples", "at 72"),
     ],
     "too-large": [
         ({"name": "größe" * 50}, "name", 230, 350),
@@ -188,7 +179,6 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "wrong-value": [
         ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "string", 1.5),
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
-        ({"search": {"trials": 0}}, "search.trials", 1, 0),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),
         ({"batch_sizes": [10**10]}, "batch_sizes.0", "1,000,000,000", 10**10),
@@ -201,17 +191,14 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (space(dropout={"options": 0.1}), "`options`", 0.1),
         (space(dropout={"options": [[0.1]]}), "dropout", "[0.1]"),
         ({"checkpoint": {"every_seconds": math.inf}}, "checkpoint.every_seconds", BILLION, "inf"),
-        (quadratic("d=0"), "`d`", 1, 0),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        (cooled({"fraction": 1}), "fraction"),
         (cooled(0.2), "cooldown"),
         (cooled({}, goals=["batch/loss < 1"]), "batch/loss"),
         (more(batch_sizes=[64]), "more.0", "`trials`", "`repeats`"),
         (growing({}, {"batch_size": 4, "steps": 5}), "batch_schedule", 8, 4),
         (growing({}, {"steps": 5, "learning_rate": -1}), "batch_schedule.1.learning_rate", -1),
         (growing({}, {"steps": 5, "learning_rate": "cubic"}), "batch_schedule", "'cubic'"),
-        (growing({"batch_size": 0}), "batch_schedule.0.batch_size", 0),
     ],
 }
 """The rule that is broken -> changes to a sweep that break it, each with what the message shows.
@@ -236,9 +223,6 @@ def test_names_may_be_in_any_script(sweep_file: SweepFile) -> None:
 
 
 def test_values_in_messages_are_cut(sweep_file: SweepFile) -> None:
-    with refused("wrong-value", "seed") as refusal:
-        load_sweep(sweep_file(seed={f"key{i}": ["x" * 1000] * 9 for i in range(99)}))
-    assert len(str(refusal.value).partition("seed")[2]) < 150
     with refused("wrong-value", "140 more"):
         load_sweep(sweep_file(goals=[[]] * 150))
 
@@ -255,8 +239,9 @@ def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:
 
 
 def test_settings_on_the_command_line_win(sweep_file: SweepFile) -> None:
-    sweep = load_sweep(sweep_file(), ["search.trials=7", "batch_sizes=[1, full]"])
-    assert sweep.search.trials == 7
+    repeats = ["repeats={count: 4}", "repeat_best=3"]
+    sweep = load_sweep(sweep_file(), ["search.trials=7", "batch_sizes=[1, full]", *repeats])
+    assert (sweep.search.trials, sweep.repeats, sweep.repeat_best) == (7, 4, 3)
     assert [study.batch_size for study in plan(sweep).studies] == [1, 1400]
     with refused("wrong-value", "--set", "'search.trials'"):
         load_sweep(sweep_file(), ["search.trials"])
@@ -277,16 +262,6 @@ def test_budgets_are_the_larger_of_what_is_given(sweep_file: SweepFile) -> None:
     assert [study.budget_steps for study in plan(longer).studies] == [28, 10]
 
 
-def test_a_resolved_sweep_describes_itself(sweep_file: SweepFile, tmp_path: Path) -> None:
-    import yaml
-
-    sweep = load_sweep(sweep_file(batch_sizes={"from": 1, "to": "full", "factor": 4}))
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(sweep.resolved()))
-    again = load_sweep(tmp_path / "again.yaml")
-    assert again == sweep
-    assert plan(again).studies == plan(sweep).studies
-
-
 @pytest.mark.dear
 @pytest.mark.parametrize("name", sorted(path.stem for path in SWEEPS.glob("*.yaml")))
 def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> None:
@@ -305,15 +280,6 @@ def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> No
 
 def test_without_a_name_it_is_the_quickstart() -> None:
     assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
-    with refused("unknown-name", "'quickstrat'", "'quickstart'"):
-        find_sweep_file("quickstrat")
-
-
-def test_how_many_of_the_best_are_repeated_may_be_said_beside_a_mapping(
-    sweep_file: Callable[..., Path],
-) -> None:
-    sweep = load_sweep(sweep_file(repeats={"count": 4}, repeat_best=3))
-    assert (sweep.repeats, sweep.repeat_best) == (4, 3)
 
 
 EXAMPLES: dict[str, Any] = {
@@ -377,20 +343,6 @@ def test_every_setting_has_a_role() -> None:
     for kind in (Study, SearchPlan, Sweep, Recipe, branches):
         without = {name for name, (_, role) in settings_of(kind).items() if role is None}
         assert without == {Study: {"search"}, Sweep: {"branch"}}.get(kind, set())
-
-
-def test_differences_name_the_key_the_role_and_both_values(sweep_file: Callable[..., Any]) -> None:
-    changes = ["search.algorithm=sobol", "stop.at_goal=false", "goals=[val/error < 0.4]"]
-    one, other = (
-        studies.plan(load_sweep(sweep_file(), given)).studies[0] for given in ([], changes)
-    )
-    assert [(key, role, *shown_pair(*both)) for key, role, *both in differences(one, other)] == [
-        ("goals", Role.END, "val/error < 0.5", "val/error < 0.4"),
-        ("search.algorithm", Role.SEARCH, "halton", "sobol"),
-        ("stop.at_goal", Role.COURSE, True, False),
-        ("stop.dominated", Role.SEARCH, True, False),
-    ]
-    assert [*differences(one, one)] == []
 
 
 QUADRATIC = "noisy_quadratic?replicas=2&d={d}"
