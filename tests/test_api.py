@@ -42,11 +42,6 @@ def test_all_that_is_promised_is_there(name: str) -> None:
     assert getattr(orchestrator, name).__module__.startswith("orchestrator.")
 
 
-def test_nothing_else_is() -> None:
-    with pytest.raises(AttributeError, match="swepe"):
-        _ = orchestrator.swepe
-
-
 def test_answers_are_rows_and_tables(run: Run) -> None:
     frontier = run.frontier()
     assert [row.batch_size for row in frontier] == [32, 64]
@@ -132,13 +127,11 @@ def by_hand(**options: Any) -> orchestrator.Trained:
     ("call", "code", "value"),
     [
         (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "unknown-key", "'gaols'"),
-        (lambda: orchestrator.sweep("quikstart"), "unknown-name", "quickstart"),
         (
             lambda: orchestrator.sweep(SWEEP, ray=False, address="auto"),
             "conflicting-options",
             "--address",
         ),
-        (lambda: orchestrator.open_run("nowhere"), "not-a-run", "nowhere"),
         (lambda: orchestrator.plan(SWEEP, set="search.trails=5"), "unknown-key", "'search.trails'"),
         (lambda: orchestrator.sweep(SWEEP, ray=False, track="mflow"), "unknown-name", "'mflow'"),
         (lambda: by_hand(ranks=0), "wrong-value", "`ranks`"),
