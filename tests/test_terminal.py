@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import called, following, make_trial
 from test_frontier import new_run
-from test_report import ROW
 from test_rounds import begin, finish, make_study
 
 from orchestrator.cli import answers, main, terminal
@@ -286,8 +285,3 @@ def test_trials_that_still_run_count_as_work_in_the_estimate(
         progress.stop(replace(trial, index=index), outcome)
     progress.follow(trial.study.key, Course(planned=20, settled=2))
     assert progress.seconds_left() == pytest.approx(18 * 10 / 2)
-
-
-def test_what_to_do_next_is_a_command() -> None:
-    rows = [replace(ROW, trials={"failed": 1}), replace(ROW, reached=False)]
-    assert "orchestrate resume runs/one (" in answers.what_next(rows, "runs/one")
