@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, first_trials, made, refused, train_all
+from conftest import TINY, made, refused, train_all
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -19,7 +19,6 @@ from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import FinishedTrial, Outcome
 from orchestrator.results import RunFiles, frontier_of, study_files, to_csv
 from orchestrator.results.repeats import median_interval
 
@@ -55,15 +54,6 @@ def test_only_what_is_missing_is_trained(
     more = plan(load_sweep(sweep_file(), [change]))
     refuse_incomparable(run, more)
     assert train_all(run, more) == trained
-
-
-def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
-    trial = first_trials(planned.studies[0], planned.sweep.seed)[0]
-    outcome = Outcome(status="failed", steps=0, seconds=0.0, error="a bad day", died=True)
-    run.write(FinishedTrial(trial=trial, outcome=outcome))
-    assert train_all(run, planned) == 6
-    assert "failed" not in run.trials(trial.study.key)["status"].to_pylist()
 
 
 @pytest.mark.parametrize(

@@ -78,11 +78,8 @@ def test_an_outlook_by_hand() -> None:
     assert found.seconds.keys() == {8, 4}
     assert found.seconds[4][0] == pytest.approx(low / 4 + STARTING_SECONDS[0])
     assert found.seconds[8].high == pytest.approx(high / 8 + 4 * (16 + slow) + STARTING_SECONDS[1])
-
-
-def test_where_nothing_is_ended_early_there_is_one_number_of_steps() -> None:
     (only,) = outlook([replace(SMALL, stop_dominated=False)], ranks).studies
-    assert only.steps == (1000, 1000)
+    assert only.steps == (1000, 1000), "where nothing is ended early"
 
 
 def test_what_was_not_measured_is_not_foretold() -> None:
