@@ -130,17 +130,6 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_a_bad_parameter_costs_that_parameter(archive: Path) -> None:
-    reasons = []
-    for size, (parameters, reason) in enumerate(PARAMETERS.values(), start=100):
-        study = write_study(archive / f"mnist/fc/sgd/{size}")
-        edit(write_trial(study, 0, CURVE) / "metadata.json", {"parameters": parameters})
-        reasons.append((f"mnist/fc/sgd/{size}/0/metadata.json", reason))
-    sizes = (8, 16, *range(100, 100 + len(reasons)))
-    assert imported(archive) == dict.fromkeys(sizes, (20, 0))
-    assert_said(archive, reasons)
-
-
 def test_nothing_lies_beyond_the_end_of_a_scale(archive: Path) -> None:
     """0 where the logarithm is searched, 1 where that of the distance to 1 is."""
     edit(archive / STUDY / "0/metadata.json", {"parameters": {"learning_rate": 0, "momentum": 1}})
@@ -170,13 +159,16 @@ STUDIES: dict[str, tuple[Content, str]] = {
 }
 
 
-def test_a_bad_study_is_what_its_folders_say(archive: Path) -> None:
+def test_a_bad_parameter_costs_itself_and_a_bad_study_its_document(archive: Path) -> None:
+    """Such a study is what its folders say."""
+    bad = [("0/metadata.json", {"parameters": one}, reason) for one, reason in PARAMETERS.values()]
+    bad += [("study.json", content, reason) for content, reason in STUDIES.values()]
     reasons = []
-    for size, (content, reason) in enumerate(STUDIES.values(), start=100):
+    for size, (file, content, reason) in enumerate(bad, start=100):
         study = write_study(archive / f"mnist/fc/sgd/{size}")
-        edit(study / "study.json", content)
         write_trial(study, 0, CURVE)
-        reasons.append((f"mnist/fc/sgd/{size}/study.json", reason))
+        edit(study / file, content)
+        reasons.append((f"mnist/fc/sgd/{size}/{file}", reason))
     sizes = (8, 16, *range(100, 100 + len(reasons)))
     assert imported(archive) == dict.fromkeys(sizes, (20, 0))
     assert_said(archive, reasons)
