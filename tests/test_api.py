@@ -33,10 +33,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return orchestrator.sweep(SWEEP, out=tmp_path_factory.mktemp("run") / "run", ray=False)
 
 
-def frontier_csv(run: Run) -> bytes:
-    return (Path(run.path) / "frontier.csv").read_bytes()
-
-
 @pytest.mark.parametrize("name", orchestrator.__all__)
 def test_all_that_is_promised_is_there(name: str) -> None:
     assert getattr(orchestrator, name).__module__.startswith("orchestrator.")
@@ -220,7 +216,8 @@ def test_the_command_line_comes_to_the_same(
     by_hand = orchestrate("sweep", "sweep.yaml", "--out", "by-hand", "--no-ray", cwd=tmp_path)
     assert by_hand.returncode == 0, by_hand.stderr
     for name in ("sweep", "by-hand"):
-        assert (tmp_path / name / "frontier.csv").read_bytes() == frontier_csv(run)
+        found = tmp_path / name / "frontier.csv"
+        assert found.read_bytes() == Path(run.path, "frontier.csv").read_bytes()
 
 
 OWN = """

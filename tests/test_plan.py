@@ -181,15 +181,15 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(WITHOUT_LOSS)
-    file = sweep_file(workloads=["mine.py:Mine"], recipes=["sgd", "momentum"])
+    (tmp_path / "bad.py").write_text(WITHOUT_LOSS)
+    file = sweep_file(workloads=["bad.py:Mine"], recipes=["sgd", "momentum"])
     result = CliRunner().invoke(app, ["plan", str(file)])
     assert result.exit_code == 0, result.output
     doubt, *_ = result.stderr.splitlines()
     assert (
-        "mine.py:Mine, tried with two examples on this machine, raised KeyError: 'labels'" in doubt
+        "bad.py:Mine, tried with two examples on this machine, raised KeyError: 'labels'" in doubt
     )
-    assert f"({tmp_path}/mine.py:6)" in doubt
+    assert f"({tmp_path}/bad.py:6)" in doubt
 
 
 def test_what_may_take_long_is_not_started_unless_someone_agrees(
@@ -256,7 +256,6 @@ def test_a_budget_that_starves_small_batches_is_doubted(
     if doubted:
         assert "batch size 8 see 16,000 examples (2,000 steps)" in doubts[0]
         assert "batch size 1,024 see 2,048,000" in doubts[0]
-        assert "budget: {epochs: N, at_least_steps: M}. Recipes: sgd, momentum." in doubts[0]
 
 
 @pytest.mark.parametrize(
