@@ -47,6 +47,12 @@ def test_rows_are_stacked_as_a_data_loader_does(make: Callable[[int], Any]) -> N
         assert leaf.dtype == expected.dtype, place
 
 
+def test_lists_of_numbers_are_arrays_and_floats_are_single() -> None:
+    batch = batch_of([{"grid": [[0.5, i], [i, i]], "score": 0.5 * i} for i in range(3)])
+    assert batch["grid"].shape == (3, 2, 2)
+    assert {leaf.dtype for _, leaf in leaves(batch)} == {torch.float32}
+
+
 def test_a_data_set_that_fetches_many_rows_at_once_is_asked_to() -> None:
     class Quick(models.DictRows):
         def __getitems__(self, numbers: list[int]) -> list[Any]:
