@@ -4,10 +4,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, assert_refused, called, command, orchestrate, refused
-from typer.testing import CliRunner
-
-from orchestrator.cli import app
+from conftest import ROOT, assert_refused, called, command, invoked, orchestrate, refused
 
 pytestmark = pytest.mark.dear
 
@@ -27,9 +24,9 @@ def test_a_trial_by_hand() -> None:
 
 def test_mistakes_of_usage_do_so_too() -> None:
     for arguments, name in (("swep", "'sweep'"), ("trial w --batch-size 0", "--batch-size")):
-        result = CliRunner().invoke(app, arguments.split())
-        assert result.exit_code == 2
-        assert name in result.stderr
+        code, said = invoked(*arguments.split())
+        assert code == 2
+        assert name in said
 
 
 ANSWER, REFUSAL = ("frontier", ROOT / "atlas/runs/quickstart.zip", "--json"), ("status", "/no/run")
@@ -77,9 +74,9 @@ def test_an_error_that_click_takes_for_the_end_of_input_is_told(tmp_path: Path) 
 
 @pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
 def test_registries_list_themselves(registry: str) -> None:
-    entries = json.loads(CliRunner().invoke(app, [registry, "--json"]).stdout)
+    entries = json.loads(called(registry, "--json"))
     assert len(entries) >= 2
-    text = CliRunner().invoke(app, [registry]).stdout
+    text = called(registry)
     assert all(next(iter(entry.values())) in text for entry in entries)
 
 

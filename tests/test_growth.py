@@ -70,6 +70,8 @@ def test_only_what_is_missing_is_trained(
         ("goals=[val/error < 0.2]", ("goal val/error < 0.2",)),
         ("batch_sizes=[64]", ("batch size 256",)),
         ("search.trials=2", ("trials: 3", 2)),
+        # Only of the larger batch size, which is named.
+        ("budget={examples: 3840, at_least_steps: 30}", ("batch size 256: budget: 60 steps", 30)),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -100,13 +102,6 @@ def test_another_sweep_with_the_same_studies_continues_the_run(
     assert more.studies == plan(load_sweep(sweep_file(), ["search.trials=4"])).studies
     run.create(more.sweep.resolved(), more.studies, {})
     assert run.is_for(more.sweep.resolved(), more.studies)
-
-
-def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, _ = made(tmp_path / "run", load_sweep(sweep_file(), ["recipes=[sgd, momentum]"]))
-    slower = plan(load_sweep(sweep_file(), ["recipes=[sgd, {name: momentum, optimizer: adam}]"]))
-    with refused("incomparable", "momentum batch size 64", "optimizer: momentum"):
-        refuse_incomparable(run, slower)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,7 @@ def test_what_is_collated_depends_on_nothing_else_in_flight(workers: int) -> Non
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
+        ([[1, 2], [3]], ("unlike-rows", "shape (2,) in row 0", "shape (1,) in row 1")),
         (
             [{"x": torch.ones(2)}, {"x": torch.ones(3)}],
             ("unlike-rows", "row['x']", "(3,) in row 1"),
@@ -117,6 +118,7 @@ class Stream(IterableDataset):
     [
         (lambda: Loaded(Stream()), ("wrong-data", "__len__", "__getitem__", "Stream")),
         (lambda: Loaded([1, 2], 2), ("wrong-data", "Loaded", "list", 2)),
+        (lambda: batch_of([[1], [2]], collate=len), ("wrong-result", "`collate`", "int")),
         (
             lambda: batch_of([1, 2], collate=lambda rows: {"x": SEVERAL}),
             ("wrong-result", "`collate`", "2 examples", "batch['x']", "Tensor of shape (3,)"),
