@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, called, make_trial, refused
+from conftest import ROOT, called, invoked, make_trial, refused
 from test_frontier import new_run
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
 from orchestrator.planning import widths
 from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.planning.outlook import (
@@ -128,7 +126,7 @@ def test_what_a_recipe_searches_besides_what_it_names_is_said(
     assert spaces["both"] == {"learning_rate", "momentum"}
     trials = {study.recipe: study.trials for study in planned.studies}
     assert (trials["one"], trials["none"]) == (3, 1), "there is nothing to search"
-    said = CliRunner().invoke(app, ["plan", str(file)]).stderr
+    _, said = invoked("plan", file)
     assert "`orchestrate spaces`: momentum: learning_rate, momentum; both: momentum." in said
     assert "`space: {only: {...}}`" in said
 
@@ -183,9 +181,9 @@ def test_what_code_raised_is_said_before_a_machine_is_paid_for(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.py").write_text(WITHOUT_LOSS)
     file = sweep_file(workloads=["bad.py:Mine"], recipes=["sgd", "momentum"])
-    result = CliRunner().invoke(app, ["plan", str(file)])
-    assert result.exit_code == 0, result.output
-    doubt, *_ = result.stderr.splitlines()
+    code, said = invoked("plan", file)
+    assert code == 0, said
+    doubt, *_ = said.splitlines()
     assert (
         "bad.py:Mine, tried with two examples on this machine, raised KeyError: 'labels'" in doubt
     )
@@ -214,8 +212,7 @@ def test_a_machine_with_a_gpu_is_planned_as_one(
     monkeypatch.setattr(widths, "widths_of", widths_of)
     for gpus in (1, 0):
         monkeypatch.setattr("orchestrator.training.gpus_here", lambda gpus=gpus: gpus)
-        result = CliRunner().invoke(app, ["plan", str(sweep_file())])
-        assert result.exit_code == 0, result.output
+        called("plan", sweep_file())
     assert asked == [(1, "cuda"), (0, "cpu")]
 
 
