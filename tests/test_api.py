@@ -33,18 +33,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return orchestrator.sweep(SWEEP, out=tmp_path_factory.mktemp("run") / "run", ray=False)
 
 
-def frontier_csv(run: Run) -> bytes:
-    return (Path(run.path) / "frontier.csv").read_bytes()
-
-
 @pytest.mark.parametrize("name", orchestrator.__all__)
 def test_all_that_is_promised_is_there(name: str) -> None:
     assert getattr(orchestrator, name).__module__.startswith("orchestrator.")
-
-
-def test_nothing_else_is() -> None:
-    with pytest.raises(AttributeError, match="swepe"):
-        _ = orchestrator.swepe
 
 
 def test_answers_are_rows_and_tables(run: Run) -> None:
@@ -132,13 +123,11 @@ def by_hand(**options: Any) -> orchestrator.Trained:
     ("call", "code", "value"),
     [
         (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "unknown-key", "'gaols'"),
-        (lambda: orchestrator.sweep("quikstart"), "unknown-name", "quickstart"),
         (
             lambda: orchestrator.sweep(SWEEP, ray=False, address="auto"),
             "conflicting-options",
             "--address",
         ),
-        (lambda: orchestrator.open_run("nowhere"), "not-a-run", "nowhere"),
         (lambda: orchestrator.plan(SWEEP, set="search.trails=5"), "unknown-key", "'search.trails'"),
         (lambda: orchestrator.sweep(SWEEP, ray=False, track="mflow"), "unknown-name", "'mflow'"),
         (lambda: by_hand(ranks=0), "wrong-value", "`ranks`"),
@@ -227,7 +216,8 @@ def test_the_command_line_comes_to_the_same(
     by_hand = orchestrate("sweep", "sweep.yaml", "--out", "by-hand", "--no-ray", cwd=tmp_path)
     assert by_hand.returncode == 0, by_hand.stderr
     for name in ("sweep", "by-hand"):
-        assert (tmp_path / name / "frontier.csv").read_bytes() == frontier_csv(run)
+        found = tmp_path / name / "frontier.csv"
+        assert found.read_bytes() == Path(run.path, "frontier.csv").read_bytes()
 
 
 OWN = """

@@ -1,15 +1,10 @@
 import json
 import os
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import ROOT, assert_refused, called, command, orchestrate, refused
-from typer.testing import CliRunner
-
-from orchestrator.cli import app
+from conftest import ROOT, assert_refused, called, command, invoked, orchestrate, refused
 
 pytestmark = pytest.mark.dear
 
@@ -29,9 +24,9 @@ def test_a_trial_by_hand() -> None:
 
 def test_mistakes_of_usage_do_so_too() -> None:
     for arguments, name in (("swep", "'sweep'"), ("trial w --batch-size 0", "--batch-size")):
-        result = CliRunner().invoke(app, arguments.split())
-        assert result.exit_code == 2
-        assert name in result.stderr
+        code, said = invoked(*arguments.split())
+        assert code == 2
+        assert name in said
 
 
 ANSWER, REFUSAL = ("frontier", ROOT / "atlas/runs/quickstart.zip", "--json"), ("status", "/no/run")
@@ -79,47 +74,16 @@ def test_an_error_that_click_takes_for_the_end_of_input_is_told(tmp_path: Path) 
 
 @pytest.mark.parametrize("registry", ["data", "spaces", "workloads"])
 def test_registries_list_themselves(registry: str) -> None:
-    entries = json.loads(CliRunner().invoke(app, [registry, "--json"]).stdout)
+    entries = json.loads(called(registry, "--json"))
     assert len(entries) >= 2
-    text = CliRunner().invoke(app, [registry]).stdout
+    text = called(registry)
     assert all(next(iter(entry.values())) in text for entry in entries)
 
 
-def train_by_hand(optimizer: str, *settings: str) -> dict[str, Any]:
-    """`orchestrate trial` as a user gives it, in this process to save the imports."""
-    arguments = ["trial", "digits/mlp", "--optimizer", optimizer, "--batch-size", "256"]
-    for setting in settings:
-        arguments += ["--set", setting]
-    result = CliRunner().invoke(app, [*arguments, "--steps", "20", "--json"])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return json.loads(result.stdout)
-
-
-@pytest.mark.parametrize(
-    "optimizer", ["sgd", "muon", "schedule_free_sgd", "RAdam", "adopt", "schedulefreesgd"]
-)
-def test_optimizers_of_each_origin_by_hand(optimizer: str) -> None:
-    losses = [m["val/loss"] for m in train_by_hand(optimizer)["measurements"]]
-    assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("optimizer", "setting", "said"),
-    [
-        ("lbfgs", "learning_rate=1", ("unknown-name", "FILE.py:CLASS")),
-        ("a2grad", "decay=cosine", ("no-effect", "'a2grad'")),
-        ("sgd", "momentum=0.9", ("unknown-name", "'sgd': 'momentum'", "momentum, nesterov")),
-    ],
-)
-def test_what_an_optimizer_cannot_take_is_refused(optimizer: str, setting: str, said: Any) -> None:
-    with refused(*said):
-        train_by_hand(optimizer, setting)
-
-
-def test_it_tells_its_version() -> None:
-    result = CliRunner().invoke(app, ["--version"])
-    assert (result.exit_code, result.stdout.strip()) == (0, version("orchestrate-batch-size"))
+def test_an_unknown_optimizer_is_refused() -> None:
+    """L-BFGS is one: it wants its loss computed anew within a step."""
+    with refused("unknown-name", "'lbfgs'", "FILE.py:CLASS"):
+        called("trial", "digits/mlp", "--optimizer", "lbfgs", "--batch-size", 8)
 
 
 RAISING = """
@@ -152,10 +116,6 @@ def test_quietly_there_are_answers_and_errors_only(tmp_path: Path) -> None:
     assert result.stderr == ""
     assert json.loads(result.stdout)[0]["batch_size"] == 64
     assert_refused(orchestrate("--quiet", "sweep", "quikstart"), "unknown-name", "'quikstart'")
-
-
-def test_slots_need_step_times() -> None:
-    assert "--calibrate" in CliRunner().invoke(app, ["plan", "--slots", "8"]).stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, first_trials, made, refused, train_all
+from conftest import TINY, made, refused, train_all
+from pretending import Killed
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
@@ -19,7 +20,6 @@ from orchestrator.files.places import Place
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import FinishedTrial, Outcome
 from orchestrator.results import RunFiles, frontier_of, study_files, to_csv
 from orchestrator.results.repeats import median_interval
 
@@ -57,15 +57,6 @@ def test_only_what_is_missing_is_trained(
     assert train_all(run, more) == trained
 
 
-def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
-    trial = first_trials(planned.studies[0], planned.sweep.seed)[0]
-    outcome = Outcome(status="failed", steps=0, seconds=0.0, error="a bad day", died=True)
-    run.write(FinishedTrial(trial=trial, outcome=outcome))
-    assert train_all(run, planned) == 6
-    assert "failed" not in run.trials(trial.study.key)["status"].to_pylist()
-
-
 @pytest.mark.parametrize(
     ("change", "shown"),
     [
@@ -79,6 +70,8 @@ def test_what_failed_is_tried_again(sweep_file: SweepFile, tmp_path: Path) -> No
         ("goals=[val/error < 0.2]", ("goal val/error < 0.2",)),
         ("batch_sizes=[64]", ("batch size 256",)),
         ("search.trials=2", ("trials: 3", 2)),
+        # Only of the larger batch size, which is named.
+        ("budget={examples: 3840, at_least_steps: 30}", ("batch size 256: budget: 60 steps", 30)),
     ],
 )
 def test_what_cannot_be_compared_is_refused(
@@ -91,33 +84,24 @@ def test_what_cannot_be_compared_is_refused(
 @pytest.mark.parametrize(
     "same",
     [
-        "name=renamed",
         "stop.dominated=true",
         "evaluate={spacing: 0.05, min_examples: 64}",
         "budget={steps: 9, at_least_steps: 60}",
         "batch_sizes={from: 64, to: 256, factor: 4}",
         "recipes=[{name: sgd, search: {trials: 4}, budget: {steps: 60}}]",
         "recipes=[{name: sgd, space: {learning_rate: {low: 1e-3, high: 10, scale: log}}}]",
-        "faults.max_failures=0",
     ],
 )
 def test_another_sweep_with_the_same_studies_continues_the_run(
     tiny: Path, sweep_file: SweepFile, tmp_path: Path, same: str
 ) -> None:
-    """A default that is written down, another spelling, another name."""
+    """A default that is written down, or another spelling."""
     run = RunFiles(shutil.copytree(tiny, tmp_path / "run"))
     more = plan(load_sweep(sweep_file(), ["search.trials=4", same]))
     refuse_incomparable(run, more)
     assert more.studies == plan(load_sweep(sweep_file(), ["search.trials=4"])).studies
     run.create(more.sweep.resolved(), more.studies, {})
     assert run.is_for(more.sweep.resolved(), more.studies)
-
-
-def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_path: Path) -> None:
-    run, _ = made(tmp_path / "run", load_sweep(sweep_file(), ["recipes=[sgd, momentum]"]))
-    slower = plan(load_sweep(sweep_file(), ["recipes=[sgd, {name: momentum, optimizer: adam}]"]))
-    with refused("incomparable", "momentum batch size 64", "optimizer: momentum"):
-        refuse_incomparable(run, slower)
 
 
 @pytest.mark.parametrize(
@@ -139,11 +123,6 @@ def test_a_study_is_named_if_others_do_not_differ(sweep_file: SweepFile, tmp_pat
         ({"schedule": {"warmup_steps": 60}}, "budget.steps=90", ()),
         ({"schedule": {"decay": "cosine", "decay_steps": 500}}, "budget.steps=90", ()),
         ({"schedule": {"warmup_epochs": 1}}, "budget={epochs: 9, at_least_steps: 60}", ()),
-        (
-            {"search": {"algorithm": "tpe", "trials": 3}},
-            "budget={steps: 60, at_least_steps: 9}",
-            (),
-        ),
     ],
 )
 def test_only_budgets_that_trials_do_not_depend_on_may_be_raised(
@@ -154,10 +133,6 @@ def test_only_budgets_that_trials_do_not_depend_on_may_be_raised(
     run, _ = made(tmp_path / "run", load_sweep(file))
     with refused("incomparable", *shown) if shown else nullcontext():
         refuse_incomparable(run, plan(load_sweep(file, [here])))
-
-
-class Killed(BaseException):
-    """Nothing is written after it."""
 
 
 def kill_after(patch: pytest.MonkeyPatch, where: Any, name: str, calls: int) -> None:
@@ -200,9 +175,7 @@ def test_a_sweep_with_a_larger_budget_is_one_that_had_it_from_the_start(
     with pytest.MonkeyPatch.context() as patch:
         kill_after(patch, study_files, "write_table", 1)
         with pytest.raises(Killed):
-            CliRunner().invoke(
-                app, ["sweep", file, "--no-ray", "--out", place, *large], catch_exceptions=False
-            )
+            command("sweep", file, "--no-ray", "--out", place, *large)
     assert re.search("not (finished )?yet", command("frontier", place).stdout)
     assert not all(row.finished for row in frontier_of(RunFiles(place)))
     command("resume", place, "--no-ray")

@@ -125,17 +125,6 @@ PARAMETERS: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_a_bad_parameter_costs_that_parameter(archive: Path) -> None:
-    reasons = []
-    for size, (parameters, reason) in enumerate(PARAMETERS.values(), start=100):
-        study = write_study(archive / f"mnist/fc/sgd/{size}")
-        edit(write_trial(study, 0, CURVE) / "metadata.json", {"parameters": parameters})
-        reasons.append((f"mnist/fc/sgd/{size}/0/metadata.json", reason))
-    sizes = (8, 16, *range(100, 100 + len(reasons)))
-    assert imported(archive) == dict.fromkeys(sizes, (20, 0))
-    assert_said(archive, reasons)
-
-
 def test_nothing_lies_beyond_the_end_of_a_scale(archive: Path) -> None:
     """0 where the logarithm is searched, 1 where that of the distance to 1 is."""
     edit(archive / STUDY / "0/metadata.json", {"parameters": {"learning_rate": 0, "momentum": 1}})
@@ -165,13 +154,16 @@ STUDIES: dict[str, tuple[Content, str]] = {
 }
 
 
-def test_a_bad_study_is_what_its_folders_say(archive: Path) -> None:
+def test_a_bad_parameter_costs_itself_and_a_bad_study_its_document(archive: Path) -> None:
+    """Such a study is what its folders say."""
+    bad = [("0/metadata.json", {"parameters": one}, reason) for one, reason in PARAMETERS.values()]
+    bad += [("study.json", content, reason) for content, reason in STUDIES.values()]
     reasons = []
-    for size, (content, reason) in enumerate(STUDIES.values(), start=100):
+    for size, (file, content, reason) in enumerate(bad, start=100):
         study = write_study(archive / f"mnist/fc/sgd/{size}")
-        edit(study / "study.json", content)
         write_trial(study, 0, CURVE)
-        reasons.append((f"mnist/fc/sgd/{size}/study.json", reason))
+        edit(study / file, content)
+        reasons.append((f"mnist/fc/sgd/{size}/{file}", reason))
     sizes = (8, 16, *range(100, 100 + len(reasons)))
     assert imported(archive) == dict.fromkeys(sizes, (20, 0))
     assert_said(archive, reasons)
@@ -206,6 +198,10 @@ def test_a_bad_curve_is_read_as_far_as_it_can_be(archive: Path) -> None:
         found[size] = (30, 1) if steps is None else (20, 0)
         if reason:
             reasons.append((f"mnist/fc/sgd/{size}/0/measurements.csv", reason))
+    large = write_trial(archive / STUDY, 8, "") / "measurements.csv"
+    os.truncate(large, 2**40)
+    reason = "has 1,099,511,627,776 bytes; at most 33,554,432 are read"
+    reasons.append((str(large.relative_to(archive)), reason))
     assert imported(archive) == found
     assert_said(archive, reasons)
 
@@ -230,20 +226,6 @@ def test_links_to_folders_are_not_followed(archive: Path) -> None:
     archive.symlink_to("real")
     assert imported(archive) == {8: (20, 0), 16: (20, 0)}
     assert problems(archive) == ""
-
-
-def test_a_file_that_is_too_large_is_left_out(archive: Path) -> None:
-    os.truncate(write_trial(archive / STUDY, 8, "") / "measurements.csv", 2**40)
-    assert imported(archive) == {8: (20, 0), 16: (20, 0)}
-    assert_said(
-        archive,
-        [
-            (
-                f"{STUDY}/8/measurements.csv",
-                "has 1,099,511,627,776 bytes; at most 33,554,432 are read",
-            )
-        ],
-    )
 
 
 NAMES = ["[red]", "'", "x" * 200, "%2E%2E", "Sgd", "SGD", "e\u0301", "\xe9", " "]

@@ -35,17 +35,6 @@ def test_a_text_is_split_by_position_into_windows(tmp_path: Path) -> None:
     assert bytes(last[0].tolist()) == text[start : start + 9]
 
 
-def test_no_prediction_sees_what_it_predicts() -> None:
-    model = load_workload("sympy/gpt").model().eval()
-    nn.init.normal_(model.get_parameter("head.weight"))
-    tokens = torch.randint(256, (2, 64))
-    changed = tokens.clone()
-    changed[:, 40:] = (changed[:, 40:] + 1) % 256
-    before, after = model(tokens), model(changed)
-    assert torch.equal(before[:, :40], after[:, :40])
-    assert not torch.isclose(before[:, 40], after[:, 40]).all()
-
-
 def test_evaluating_in_parts_is_evaluating(monkeypatch: pytest.MonkeyPatch) -> None:
     workload = workload_of()
     model = workload.model()
@@ -135,9 +124,7 @@ def test_it_begins_with_equal_chances() -> None:
         ({"width": 48}, ("wrong-value", "`head_width`", 48, 32)),
         ({"width": 35, "head_width": 5}, ("wrong-value", "`head_width`", 35, 5)),
         ({"layers": 0}, ("wrong-value", "`layers`", 1, 0)),
-        ({"base_width": -1}, ("wrong-value", "`base_width`", 0, -1)),
         ({"width": 0}, ("wrong-value", "`width`", 2, 0)),
-        ({"length": 0}, ("wrong-value", "`length`", 1, 0)),
     ],
 )
 def test_impossible_sizes_are_refused(options: Any, said: Any) -> None:

@@ -362,10 +362,6 @@ def rows_of(trainings: list[dict[str, Any]]) -> Iterator[Row]:
         yield from (settings | measured for measured in one["measured"])
 
 
-def as_table(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
-    return write(folder / "a.csv", rows_of(trainings))
-
-
 def as_parquet(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
     pd.DataFrame(rows_of(trainings)).to_parquet(folder / "a.parquet")
     return folder / "a.parquet"
@@ -402,7 +398,6 @@ def as_optuna(run: Path, trainings: list[dict[str, Any]], folder: Path) -> str:
 
 
 SOURCES: dict[str, Callable[[Path, list[dict[str, Any]], Path], Path | str]] = {
-    "csv": as_table,
     "parquet": as_parquet,
     "histories": as_histories,
     "tensorboard": lambda run, trainings, folder: run / "tensorboard",

@@ -26,7 +26,9 @@ def rows() -> list[FrontierRow]:
     return frontier_of(RunFiles.open(RUN))
 
 
-def test_methods_say_what_was_searched_and_repeated(rows: list[FrontierRow]) -> None:
+def test_methods_say_what_was_searched_and_how_far_rules_go(
+    rows: list[FrontierRow],
+) -> None:
     run = RunFiles.open(RUN)
     said = methods_of(run, rows)
     (study, *_) = (study for study in run.studies() if study.trials > 1)
@@ -41,12 +43,7 @@ def test_methods_say_what_was_searched_and_repeated(rows: list[FrontierRow]) -> 
         run.provenance()["packages"]["torch"],
     ):
         assert value in said
-
-
-def test_methods_say_how_far_a_rule_takes_a_metaparameter(rows: list[FrontierRow]) -> None:
-    run = RunFiles.open(RUN)
     rates = [s.space["learning_rate"] for s in run.studies() if s.recipe == "linear"]
-    said = methods_of(run, rows)
     ends = f"{min(rates):.4g} at batch size 4 to {max(rates):.4g} at 1,400"
     assert f"linear (momentum): learning_rate {ends}, momentum 0.9;" in said
 

@@ -12,16 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, refused
-from test_report import GOAL, ROW, UNREACHED
+from test_report import UNREACHED
 
 import orchestrator
-from orchestrator.analysis import Estimate, Scaling, scalings, sentence
+from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
 from orchestrator.analysis.scaling import SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import exponent_in_words, fifth_in_words, headline
-from orchestrator.report.content import Panel
-from orchestrator.report.numbers import numbers
+from orchestrator.analysis.words import fifth_in_words, headline
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -168,18 +166,6 @@ def test_a_recipe_that_was_tested_less_far_does_not_scale_less_far() -> None:
     assert curve_pair(far, short, same=False).verdict == "agree"
     near = answer(planted(bend(20, 1), SIZES))
     assert curve_pair(short, near, same=False).verdict == "differ"
-
-
-def test_exponents_are_said_with_two_digits_everywhere() -> None:
-    points = planted(bend(128, 1.4), SIZES)
-    rows = [replace(ROW, batch_size=size, steps=round(steps)) for size, steps in points]
-    panel = Panel(workload="w", goal=GOAL, rows=rows)
-    (found,) = panel.scalings
-    said = exponent_in_words(found.exponent)
-    assert re.fullmatch(r"1\.\d \(.*", said)
-    assert said in sentence(found)
-    assert f"<td>{said}</td>" in numbers(panel, lambda *_: "")
-    assert exponent_in_words(Estimate(value=math.inf, low=math.inf, high=math.inf)) == "over 20"
 
 
 @pytest.mark.parametrize("error", [0.01, 0.1])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from conftest import called, following, make_trial
 from test_frontier import new_run
-from test_report import ROW
 from test_rounds import begin, finish, make_study
 
 from orchestrator.cli import answers, main, terminal
@@ -203,6 +202,15 @@ def test_what_is_left_takes_as_long_as_on_the_machines_of_this_session() -> None
         assert progress.seconds_left() == pytest.approx(left, rel=0.1)
 
 
+def finish_all(progress: Progress, study: Study, trials: int, seconds: float) -> None:
+    """Trains so many trials to their ends, each in these seconds."""
+    for index in range(trials):
+        trial = Trial(study=study, index=index, seed=0, params={})
+        progress.start(trial)
+        progress.stop(trial, Outcome(status="reached", steps=9, seconds=seconds, width=2))
+    progress.follow(study.key, Course(planned=trials, settled=trials))
+
+
 def test_recipes_and_batch_sizes_take_different_times_and_repeats_are_still_to_come() -> None:
     """One study of each recipe waits. Each has twice as many repeats as one goal asks for."""
     study = replace(make_trial().study, trials=10, repeats=4, repeat_best=2)
@@ -212,12 +220,7 @@ def test_recipes_and_batch_sizes_take_different_times_and_repeats_are_still_to_c
     progress = Progress(studies)
     waiting = studies[3:10:3]
     for one in (one for one in studies if one not in waiting):
-        seconds = cost[one.recipe, one.batch_size]
-        for index in range(10 + 16):
-            trial = Trial(study=one, index=index, seed=0, params={})
-            progress.start(trial)
-            progress.stop(trial, Outcome(status="reached", steps=9, seconds=seconds, width=2))
-        progress.follow(one.key, Course(planned=10 + 16, settled=10 + 16))
+        finish_all(progress, one, 10 + 16, cost[one.recipe, one.batch_size])
     left = sum(26 * cost[one.recipe, one.batch_size] for one in waiting)
     assert progress.seconds_left() == pytest.approx(left, rel=0.3)
 
@@ -229,12 +232,7 @@ def test_small_batches_that_wait_are_not_taken_for_ever_quicker_ones() -> None:
     took = {2: 1000, 8: 250, 32: 120, 128: 60, 512: 100, 2048: 400, 8192: 1600}
     progress = Progress([replace(study, batch_size=size) for size in took])
     for one in [*progress.studies.values()][4:]:
-        for index in range(10):
-            trial = Trial(study=one.study, index=index, seed=0, params={})
-            progress.start(trial)
-            seconds = took[one.study.batch_size]
-            progress.stop(trial, Outcome(status="reached", steps=20, seconds=seconds, width=2))
-        progress.follow(one.study.key, Course(planned=10, settled=10))
+        finish_all(progress, one.study, 10, took[one.study.batch_size])
     left = sum(10 * seconds for size, seconds in took.items() if size < 512)
     assert left / 4 < progress.seconds_left() < left * 4
 
@@ -286,8 +284,3 @@ def test_trials_that_still_run_count_as_work_in_the_estimate(
         progress.stop(replace(trial, index=index), outcome)
     progress.follow(trial.study.key, Course(planned=20, settled=2))
     assert progress.seconds_left() == pytest.approx(18 * 10 / 2)
-
-
-def test_what_to_do_next_is_a_command() -> None:
-    rows = [replace(ROW, trials={"failed": 1}), replace(ROW, reached=False)]
-    assert "orchestrate resume runs/one (" in answers.what_next(rows, "runs/one")
