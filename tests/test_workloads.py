@@ -1,4 +1,5 @@
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from orchestrator.workloads import (
     Classification,
     Workload,
     load_workload,
+    prepare,
     splits_of,
 )
 from orchestrator.workloads.data.catalogue import data_set
@@ -52,6 +54,15 @@ SMALLER = {
     "cifar10/": "?train_examples=32",
 }
 """Options that make it less, by how a name begins."""
+
+
+def test_a_class_that_a_notebook_defines_anew_is_trained_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind in (models.MLP, models.GhostCNN):
+        monkeypatch.setattr(sys.modules["__main__"], "Mine", kind, raising=False)
+        workload, _ = prepare("__main__:Mine", None, torch.device("cpu"))
+        assert type(workload) is kind
 
 
 def _each(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -133,11 +133,19 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     return splits
 
 
-@lru_cache(maxsize=4)
 def prepare(
     name: str, data_dir: Path | None, device: torch.device
 ) -> tuple[Workload, dict[str, Split]]:
     """Returns the workload and its splits on the device, cached for the trials of a process."""
+    base = name.partition("?")[0]
+    # A notebook may have defined the class anew.
+    return _prepared(name, import_own("workload", base) if ":" in base else None, data_dir, device)
+
+
+@lru_cache(maxsize=4)
+def _prepared(
+    name: str, own: object, data_dir: Path | None, device: torch.device
+) -> tuple[Workload, dict[str, Split]]:
     workload = load_workload(name, data_dir)
     splits = splits_of(workload, data_dir)
     return workload, {split: data.to(device) for split, data in splits.items()}

@@ -11,7 +11,6 @@ from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, lead
 from orchestrator.report.style import Drawing, mark, of_size, safe, shades, value_axis
 from orchestrator.results import BestRow, RunFiles, Within, best_of_studies
-from orchestrator.results.counting import Unit
 
 SHARES = (16, 8, 4, 2, 1)
 """The fractions of a budget within which the best value is asked for."""
@@ -26,10 +25,9 @@ def best_within_budgets(
     for recipe, mine in grouped(studies, lambda study: study.recipe).items():
         if not all(study.budget_steps for study in mine):
             continue
-        budgets: list[tuple[Unit, int]] = [("steps", min(study.budget_steps for study in mine))]
+        budgets = [("steps", min(study.budget_steps for study in mine))]
         if size := mine[0].train_size:
-            epochs = min(study.budget_examples // size for study in mine)
-            budgets.append(("epochs", epochs))
+            budgets.append(("epochs", min(study.budget_examples // size for study in mine)))
         within = [
             Within(amount=amount // part, unit=unit)
             for unit, amount in budgets

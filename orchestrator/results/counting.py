@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from orchestrator.records import BadInput, Goal, Study, wrong_value
 from orchestrator.results.study_files import is_noted_over
-from orchestrator.results.tables import numbers
+from orchestrator.results.tables import as_number, numbers
 
 STOPPED_EARLY = ("reached", "dominated", "paused")
 
-Unit = Literal["steps", "examples", "epochs"]
+UNITS = ("steps", "examples", "epochs")
 
 
 def next_possible(study: Study, row: Mapping[str, Any]) -> int | None:
@@ -38,20 +38,16 @@ class Within:
     """The amount of training that a question allows. Later measurements are left out."""
 
     amount: float
-    unit: Unit
+    unit: str
 
     @classmethod
     def parse(cls, text: str) -> Within:
         name, _, number = text.partition("=")
-        units: dict[str, Unit] = {unit: unit for unit in get_args(Unit)}
-        try:
-            amount = float(number)
-        except ValueError:
-            amount = math.nan
-        if name not in units or not 0 <= amount < 2**62:
+        amount = as_number(number)
+        if name not in UNITS or amount is None or not 0 <= amount < 2**62:
             rule = "steps=N, examples=N or epochs=N, such as epochs=10"
             raise wrong_value("A budget", rule, text)
-        return cls(amount=amount, unit=units[name])
+        return cls(amount=amount, unit=name)
 
     def __str__(self) -> str:
         return f"{self.unit}={self.amount:.15g}"

@@ -236,8 +236,7 @@ def _row(
     firsts = first_steps(counted, found)
     best = firsts[0] if firsts else None
     crossed = {index for _, index in firsts}
-    trained_here = "archive_status" not in trials.column_names
-    as_searched = trained_here and goal in study.goals
+    as_searched = goal in study.goals and "archive_status" not in trials.column_names
     # (step, index) at which each trial that was ended early without having crossed the goal might
     # have reached it: at its next measurement, or where the run begins that it ended in.
     on_trunk = goal.metric.startswith(TRUNK)

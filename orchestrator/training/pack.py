@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 TRIED = ("cpu",)
 """Types of devices on which the plan has tried the stacks."""
-_reasons: dict[tuple[StudyKey, int, torch.device], str | None] = {}
+_reasons: dict[tuple[type, StudyKey, int, torch.device], str | None] = {}
 """Study, width and device -> the reason why trials are not stacked there; None if they are."""
 
 TIMED_SECONDS = 0.05
@@ -94,7 +94,7 @@ def _slots(trial: Trial, width: int, waiting: int, ranks: Ranks, data_dir: Path 
         modules = fresh_model(workload, 0, ranks.device).modules()
         convolves = any(isinstance(module, _ConvNd) for module in modules)
         return width if convolves else max(min(width, waiting), LEAST_WIDTH)
-    where = trial.study.key, width, ranks.device
+    where = type(workload), trial.study.key, width, ranks.device
     if where not in _reasons:
         _reasons[where] = reason = why_not_here(trial, width, workload, splits, ranks.device)
         if reason is not None:
