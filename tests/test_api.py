@@ -13,7 +13,7 @@ import models
 import pandas as pd
 import pytest
 import warm
-from conftest import TINY, orchestrate, refused
+from conftest import TINY, orchestrate, refused, wait_for
 
 import orchestrator
 from orchestrator import Run
@@ -164,7 +164,10 @@ def test_arguments_are_the_options_of_the_command(call: Any, command: Any) -> No
 @pytest.mark.dear
 def test_an_interrupt_of_the_script_is_one_of_the_command(tmp_path: Path) -> None:
     """The command runs in a process of its own, which keeps what it measured."""
-    long = {**SWEEP, "batch_sizes": [1], "budget": {"steps": 10**5}, "stop": {"at_goal": False}}
+    long = {
+        **SWEEP, "batch_sizes": [1], "budget": {"steps": 10**5}, "stop": {"at_goal": False},
+        "checkpoint": {"every_seconds": 0.1},
+    }  # fmt: skip
     # Where the tests run in the background, their processes would ignore an interrupt.
     script = f"""
 import signal
@@ -175,17 +178,16 @@ try:
 except KeyboardInterrupt:
     print("as it should")
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", script], cwd=tmp_path, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stderr is not None
-        for line in process.stderr:
-            if " running" in line and " 0 running" not in line:
-                process.send_signal(signal.SIGINT)
-                break
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(
+            [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, stderr=log
+        ) as process,
+    ):
+        wait_for(lambda: [*tmp_path.glob("run/checkpoints/*")], process, tmp_path / "log")
+        process.send_signal(signal.SIGINT)
         said, _ = process.communicate()
-    assert said.strip() == "as it should"
+    assert said.strip() == b"as it should"
     assert Run(tmp_path / "run").studies()
 
 
