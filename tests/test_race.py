@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pytest
-from conftest import following, make_trial
+from conftest import exhaust, following, make_trial
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -204,52 +204,14 @@ habits = st.builds(
 )
 
 
-def open_goals(study: Study, measured: Sequence[Measurement]) -> dict[Goal, int]:
-    """The goals that were not reached, and the earliest step at which they still may be."""
-    found = {}
-    for goal in study.goals:
-        if first_held(study, goal, measured) is None:
-            found[goal] = study.following(measured[-1].step)
-            for measurement in reversed(measured):
-                if not goal.passed(measurement.metrics[goal.metric]):
-                    break
-                found[goal] = measurement.step
-    return found
-
-
 def train(
     trial: Trial,
     curve: Iterable[Measurement],
     there: int = 0,
     cut: Callable[[dict[Goal, int], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
-    """Trains like the training loop. The first `there` measurements come from a checkpoint."""
-    if trial.study.program is not None or trial.study.cooldown is not None:
-        return (yield from follow(trial, curve, there, cut))
-    study, measured = trial.study, []
-    for number, measurement in enumerate(curve, start=1):
-        metrics = measurement.metrics
-        measured.append(measurement)
-        unmet = open_goals(study, measured)
-        yield measurement
-        if not unmet:
-            return "reached"
-        if not all(map(math.isfinite, metrics.values())):
-            return "diverged"
-        if measurement.step == study.budget_steps:
-            return "exhausted"
-        if number >= there and cut(unmet, study.following(measurement.step)):
-            return "dominated"
-    raise AssertionError("curves end at the budget")
-
-
-def follow(
-    trial: Trial,
-    curve: Iterable[Measurement],
-    there: int,
-    cut: Callable[[dict[Goal, int], int], str | None],
-) -> Generator[Measurement, None, Status]:
-    """Follows a program, which ends by itself, or a trial that is cooled down."""
+    """Trains like the training loop, or follows a program, which ends by itself. The first `there`
+    measurements come from a checkpoint."""
     standing = standing_of(trial)
     for number, measurement in enumerate(curve, start=1):
         if measurement.step > trial.study.budget_steps:
@@ -270,7 +232,7 @@ class Gang:
     trial: Trial
     bounds: Bounds
     limit: int | None
-    curve: tuple[Measurement, ...]
+    curve: Iterable[Measurement]
     there: int
     measured: list[Measurement] = field(default_factory=list)
 
@@ -384,15 +346,10 @@ def launches_by_the_rule(world: World, study: Study) -> int:
         count = min(study.trials - counted, 3 * study.trials - end)
         diverged = []
         for index in range(end, end + count):
-            trial, measured = Trial(study=study, index=index, seed=0, params={}), []
-            training = train(trial, world.curve(trial))
-            while True:
-                try:
-                    measured.append(next(training))
-                except StopIteration as stop:
-                    if stop.value == "diverged":
-                        diverged.append(end_of(trial, measured))
-                    break
+            trial = Trial(study=study, index=index, seed=0, params={})
+            measured, status = exhaust(train(trial, world.curve(trial)))
+            if status == "diverged":
+                diverged.append(end_of(trial, measured))
             for goal in study.goals:
                 if (at := first_held(study, goal, in_order(measured))) is not None:
                     passed[goal] = min(at, passed.get(goal, at))
