@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from test_branching import BRANCHES
+from test_branching import described
 from test_growth import command
 
 from orchestrator.cli.sessions import tell
@@ -23,12 +22,10 @@ from orchestrator.sweeping.local import Local, in_this_process
 pytestmark = pytest.mark.dear
 
 
-def described(folder: Path) -> Sweep:
-    file = folder / "branches.yaml"
+def loaded(folder: Path) -> Sweep:
     one_rate = {"rules": ["linear"], "multiples": [1]}
     short = {"examples": 512, "at_most": 512}
-    file.write_text(yaml.safe_dump({**BRANCHES, "learning_rate": one_rate, "length": short}))
-    return load_branches(file)
+    return load_branches(described(folder, learning_rate=one_rate, length=short))
 
 
 class Failing(Local):
@@ -60,7 +57,7 @@ def branch(
 ) -> tuple[int, str, RunFiles]:
     """Trains with failures. Returns the exit code, what was printed, and the run."""
     how = session.How(open_executor=partial(failing_at, size), say=print)
-    ended = session.sweep(described(folder), folder / "run", how)
+    ended = session.sweep(loaded(folder), folder / "run", how)
     capsys.readouterr()
     code = tell(ended, as_json=False)
     printed = capsys.readouterr()
@@ -81,7 +78,7 @@ def resume(run: RunFiles) -> dict[str, Any]:
 def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("truth")
     how = session.How(open_executor=in_this_process)
-    return answer_in(session.sweep(described(folder), folder / "run", how).run)
+    return answer_in(session.sweep(loaded(folder), folder / "run", how).run)
 
 
 @pytest.mark.parametrize("lost", [None, 0, 1])

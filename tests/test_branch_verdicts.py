@@ -405,13 +405,12 @@ def share(found: Iterable[Estimate | None], truth: Estimate | None) -> float:
 
 def test_a_loss_that_does_not_fall_tells_nothing() -> None:
     rng = np.random.default_rng(0)
-    at = np.linspace(0, 1000, 17)
     branches = [
-        Branch(factor=factor, rate=1.0, seed=seed, examples=at, loss=1 + 0.1 * rng.normal(size=17))
+        replace(branch(factor, 1, seed), loss=1 + 0.1 * rng.normal(size=33))
         for factor in (1, 2, 4)
         for seed in range(5)
     ]
-    verdict = verdict_of(branches, choosing=0, length=1000, batch_size=8, at_examples=160)
+    verdict = judged(branches)
     assert not verdict.is_known
     assert verdict.critical is None
     assert schedule_of([verdict], end="value") == schedule_of([verdict], end="low")

@@ -56,7 +56,6 @@ def of_hugging_face(config: str, model: str, **settings: Any) -> nn.Module:
 GPT2 = {"vocab_size": 10, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2}
 LLAMA = {"vocab_size": 10, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
          "num_attention_heads": 2}  # fmt: skip
-TIED = {**LLAMA, "tie_word_embeddings": True}
 
 DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "gpt2": (
@@ -66,10 +65,6 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "llama": (
         lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **LLAMA),
         {"model.embed_tokens.weight", "lm_head.weight"},
-    ),
-    "tied_llama": (
-        lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **TIED),
-        {"model.embed_tokens.weight"},
     ),
     **{
         f"gpt_{tied}": (
