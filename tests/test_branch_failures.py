@@ -81,9 +81,9 @@ def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answer_in(session.sweep(loaded(folder), folder / "run", how).run)
 
 
-@pytest.mark.parametrize("lost", [None, 0, 1])
+@pytest.mark.parametrize("lost", [(), (1,), (0, 1)])
 def test_a_batch_size_that_fails_is_told_and_tried_again(
-    truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: int | None
+    truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: tuple[int, ...]
 ) -> None:
     code, said, run = branch(tmp_path, 32, capsys)
     assert code == 3
@@ -96,8 +96,8 @@ def test_a_batch_size_that_fails_is_told_and_tried_again(
     assert all(problem in each for each in answer["problems"].values())
     states = sorted(Path(str(run.place)).glob("checkpoints/state-*.pt"))
     assert len(states) == 2
-    if lost is not None:
-        states[lost].unlink()
+    for each in lost:
+        states[each].unlink()
     assert resume(run) == truth
     assert not Path(str(run.place / "checkpoints")).exists()
 
@@ -106,11 +106,3 @@ def test_a_trunk_that_fails_is_told(tmp_path: Path, capsys: pytest.CaptureFixtur
     code, said, _ = branch(tmp_path, 8, capsys)
     assert code == 1
     assert "ValueError: too many" in said
-
-
-def test_a_compact_run_that_is_not_complete_goes_on(
-    truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _, _, run = branch(tmp_path, 32, capsys)
-    command("export", "--compact", str(run.place), str(tmp_path / "compact"))
-    assert resume(RunFiles(tmp_path / "compact")) == truth

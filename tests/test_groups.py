@@ -66,13 +66,6 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **LLAMA),
         {"model.embed_tokens.weight", "lm_head.weight"},
     ),
-    **{
-        f"gpt_{tied}": (
-            lambda tied=tied: load_workload(f"sympy/gpt?length=5&tied={tied}").model(),  # type: ignore[misc]
-            {"embedding.weight", *["head.weight"] * (tied == "false")},
-        )
-        for tied in ("false", "true")
-    },
     "backwards": (lambda: Backwards(head=True), {"embedding.weight", "positions", "last.weight"}),
     "without_a_head": (lambda: Backwards(head=False), {"embedding.weight", "positions"}),
 }  # fmt: skip

@@ -4,13 +4,15 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import test_race
 from conftest import following, make_trial
 from hypothesis import given
 from hypothesis import strategies as st
-from test_race import Gang
+from test_race import Habits, World
 
 from orchestrator.records import (
     Choice,
@@ -342,39 +344,32 @@ def test_a_fraction_is_found_again_in_its_value(
     assert entry.fraction(float(entry.at(fraction))) == pytest.approx(fraction, abs=1e-9)
 
 
-def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
-    """Trials have error 1 until they pass the goal, or never pass it. They are seen complete, or as
-    the race ends them in order of proposal."""
-    plan = SearchPlan(algorithm="tpe", generation=5)
+class Bowl(World):
+    """Trials have error 1 until they pass the goal, best at a learning rate of 0.01. Far from it,
+    they diverge."""
 
-    def curve(trial: Trial) -> list[float]:
-        # Best at a learning rate of 0.01; far from it, divergence.
+    def curve(self, trial: Trial) -> tuple[Measurement, ...]:
         off = abs(math.log10(value_of(trial)) + 2)
         falls = 300 + round(200 * off)
         errors = [0.6 + off / (1 + step) if step < falls else 0.4 for step in range(0, 801, 10)]
-        return [*errors[: 5 + trial.index], math.nan] if off > 1.5 else errors
-
-    def run(racing: bool) -> tuple[list[list[Any]], int]:
-        step = EvaluationGrid(spacing=0, min_gap=10)
-        study = make_study(
-            trials=25, search=plan, grid=step, budget_steps=800, stop_dominated=racing
+        errors = [*errors[: 5 + trial.index], math.nan] if off > 1.5 else errors
+        return tuple(
+            Measurement(step=10 * number, seconds=0, metrics={"val/error": error})
+            for number, error in enumerate(errors)
         )
-        director, params, cut = begin(study), {}, 0
-        while (proposal := following(director)) is not None:
-            trial = proposal.trial
-            params[trial.index] = trial.params
-            measured = tuple(
-                Measurement(step=10 * number, seconds=0, metrics={"val/error": error})
-                for number, error in enumerate(curve(trial))
-            )
-            gang = Gang(trial, proposal.bounds, proposal.limit, measured, 0)
-            while (finished := gang.advance()) is None:
-                pass
-            cut += finished.outcome.status == "dominated"
-            director.record(finished)
-        assert director.done
-        return [params[index] for index in sorted(params)], cut
 
-    (whole, none), (raced, some) = run(False), run(True)
-    assert raced == whole
-    assert (none, some > 5, len(whole) >= 25) == (0, True, True)
+
+def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
+    """Trials are seen complete, or as the race ends them in order of proposal."""
+    study = make_study(
+        trials=25, search=SearchPlan(algorithm="tpe", generation=5), budget_steps=800,
+        grid=EvaluationGrid(spacing=0, min_gap=10),
+    )  # fmt: skip
+    found, cut = [], []
+    for racing in (False, True):
+        studies = (replace(study, stop_dominated=racing),)
+        finished, _ = test_race.play(Bowl(studies, 0, 0.0), studies, Habits())
+        found.append({name: one.trial.params for name, one in finished.items()})
+        cut.append(sum(one.outcome.status == "dominated" for one in finished.values()))
+    assert found[0] == found[1]
+    assert (cut[0], cut[1] > 5, len(found[0]) >= 25) == (0, True, True)
