@@ -96,11 +96,6 @@ def test_muon_takes_the_hidden_matrices_by_kind_of_module(name: str) -> None:
     assert all(module.training for module in trainer.model.modules())
 
 
-class Own(torch.optim.SGD):
-    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0) -> None:
-        super().__init__(params, lr=lr, weight_decay=weight_decay)
-
-
 class Grouped(models.MLP):
     named: Sequence[Group] = (
         Group(parameters=["1.weight"], learning_rate=0.5, weight_decay=0),
@@ -124,7 +119,6 @@ class Hidden(Grouped):
         ("adamw", torch.optim.AdamW),
         ("momentum", lambda groups, **given: torch.optim.SGD(groups, momentum=0.9, **given)),
         ("lion", pytorch_optimizer.Lion),
-        (f"{__file__}:Own", Own),
     ],
 )
 def test_factors_act_on_every_optimizer_and_under_a_schedule(name: str, kind: Any) -> None:

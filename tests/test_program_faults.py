@@ -589,14 +589,11 @@ def test_a_killed_program_comes_to_what_it_would_have_come_to(
     finished = attempt(tmp_path, trial, killer, "")
     assert finished.outcome.status == truth.outcome.status == "reached"
     assert finished.outcome.steps == truth.outcome.steps
-    assert heard_by(finished) == heard_by(truth)
+    heard = [[(m.step, m.metrics) for m in each.measurements] for each in (finished, truth)]
+    assert heard[0] == heard[1]
     assert (finished.outcome.resumed_steps > 0) == resumes
     assert len((tmp_path / "begun-anew").read_text()) == (1 if resumes else len(attacks) + 1)
     assert not [*(tmp_path / "trials").iterdir()]
-
-
-def heard_by(finished: FinishedTrial) -> list[tuple[int, Mapping[str, float]]]:
-    return [(each.step, each.metrics) for each in finished.measurements]
 
 
 def test_what_nobody_has_heard_is_heard_by_the_next_attempt(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import test_race
-from conftest import following, make_trial
+from conftest import ended, following, make_trial
 from hypothesis import given
 from hypothesis import strategies as st
 from test_race import Habits, World
@@ -20,7 +20,6 @@ from orchestrator.records import (
     FinishedTrial,
     Goal,
     Measurement,
-    Outcome,
     Range,
     Scale,
     SearchPlan,
@@ -62,12 +61,7 @@ def finish(
     shown = {steps: value}
     for goal, step in sorted(passes.items(), key=lambda item: item[1]):
         shown[step] = goal.bound / 2
-    measurements = tuple(
-        Measurement(step=step, seconds=0, metrics={"val/error": shown[step]})
-        for step in sorted(shown)
-    )
-    outcome = Outcome(status=status, steps=steps, seconds=0)
-    return FinishedTrial(trial=trial, outcome=outcome, measurements=measurements)
+    return ended(trial, status, dict(sorted(shown.items())), steps=steps, seconds=0)
 
 
 def all_waiting(director: Director) -> list[Proposal]:
@@ -198,8 +192,7 @@ def test_a_lost_repeat_is_trained_again_before_it_chooses() -> None:
     first, *others = all_waiting(director)
     for proposal in others:
         director.record(finish(proposal.trial, ("reached", 20)))
-    lost = Outcome(status="failed", steps=0, seconds=0, died=True)
-    director.record(FinishedTrial(trial=first.trial, outcome=lost, measurements=()))
+    director.record(ended(first.trial, "failed", died=True))
     (search,) = director.searches.values()
     assert (search.lost, search.stalled, director.done) == ([first.trial], True, False)
 

@@ -152,10 +152,9 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trackers.hear(finished, director.searches[finished.trial.study.key])
     assert time.monotonic() - began < 60
     trackers.close()
-    assert said == [
-        "Waiting until tensorboard has received the last 4 trials.",
-        "tensorboard did not receive all trials. The run has them all; log.txt says why.",
-    ]
+    waits, missed = said
+    assert "the last 4 trials" in waits
+    assert "log.txt" in missed
     assert not children() - before
 
 
