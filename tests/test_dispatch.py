@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretending import DIED, LOST, RAISED, Disk, Killed, Luck, Pretended, session
-from test_race import Habits, World, frontier, play, worlds
+from test_race import Habits, World, frontier, play, points, worlds
 from test_rounds import make_study
 
 from orchestrator.planning.sweep import Faults
@@ -82,13 +82,12 @@ def test_whatever_happens_the_frontier_is_the_same(
             break
     full = [replace(study, stop_dominated=False) for study in world.studies]
     reference, _ = play(world, full, Habits())
-    names = {(key.study.batch_size, key.index, key.repeat): t for key, t in disk.held.items()}
     # Where a trial failed at every attempt, others may have been repeated in its place at first.
-    kept = {n: t.trial.params for n, t in names.items() if n in reference or not n[2]}
-    assert kept == {n: t.trial.params for n, t in reference.items()}
+    kept = {key: t for key, t in disk.held.items() if key in reference or not key.repeat}
+    assert points(kept) == points(reference)
     for study in world.studies:
         found = director.searches[study.key].bounds
-        assert found == frontier(study, names) == frontier(study, reference)
+        assert found == frontier(study, disk.held) == frontier(study, reference)
 
 
 def starts_of(executor: Pretended, index: int) -> list[int]:
@@ -258,10 +257,7 @@ def test_a_search_waits_for_lost_trials_on_which_its_next_points_depend(
     assert len(trained(executor)) == first
     run(Pretended(world, executor.disk))
     run(Pretended(world, undisturbed))
-    found = [
-        {k: t.trial.params for k, t in disk.held.items()} for disk in (executor.disk, undisturbed)
-    ]
-    assert found[0] == found[1]
+    assert points(executor.disk.held) == points(undisturbed.held)
 
 
 def test_it_says_why_nothing_runs() -> None:
