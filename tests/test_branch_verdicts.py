@@ -261,9 +261,8 @@ class Place:
     v: NDArray[np.float64]
 
     def judged(self, losses: dict[tuple[int, float], NDArray[np.float64]]) -> Verdict:
-        branches = self.branches(losses, SEEDS)
         return verdict_of(
-            branches,
+            self.branches(losses, SEEDS),
             choosing=SEEDS // 2,
             length=STEPS * BATCH_SIZE,
             batch_size=BATCH_SIZE,

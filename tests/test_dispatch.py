@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
@@ -350,10 +351,7 @@ def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
 def test_an_error_while_trials_are_counted_is_not_taken_for_one_of_the_storage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lost(self: Any, finished: FinishedTrial) -> None:
-        raise ConnectionError("nobody there")
-
-    monkeypatch.setattr(Director, "record", lost)
+    monkeypatch.setattr(Director, "record", Mock(side_effect=ConnectionError))
     with pytest.raises(ConnectionError):
         run(Pretended(EASY, Disk()))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import ended, make_trial, wait_for
 
@@ -63,6 +64,14 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3, 4]
     assert run.measurements(KEY)["trial"].to_pylist() == [0] * 4 + [1, 2, 3, 4]
     assert run.loose(KEY) == 2
+
+
+def test_a_trial_from_before_there_were_stacks_was_trained_alone(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path)
+    run.write(finished(0, 3.0))
+    (file,) = (tmp_path / "trials").rglob("*.parquet")
+    pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["width"]), file)
+    assert [trial.outcome.width for trial in run.finished(STUDY)] == [1]
 
 
 def tables(run: RunFiles) -> list[object]:
