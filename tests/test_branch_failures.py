@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from test_branching import BRANCHES
+from test_branching import described
 from test_growth import command
 
 from orchestrator.cli.sessions import tell
@@ -23,12 +22,10 @@ from orchestrator.sweeping.local import Local, in_this_process
 pytestmark = pytest.mark.dear
 
 
-def described(folder: Path) -> Sweep:
-    file = folder / "branches.yaml"
+def loaded(folder: Path) -> Sweep:
     one_rate = {"rules": ["linear"], "multiples": [1]}
     short = {"examples": 512, "at_most": 512}
-    file.write_text(yaml.safe_dump({**BRANCHES, "learning_rate": one_rate, "length": short}))
-    return load_branches(file)
+    return load_branches(described(folder, learning_rate=one_rate, length=short))
 
 
 class Failing(Local):
@@ -60,7 +57,7 @@ def branch(
 ) -> tuple[int, str, RunFiles]:
     """Trains with failures. Returns the exit code, what was printed, and the run."""
     how = session.How(open_executor=partial(failing_at, size), say=print)
-    ended = session.sweep(described(folder), folder / "run", how)
+    ended = session.sweep(loaded(folder), folder / "run", how)
     capsys.readouterr()
     code = tell(ended, as_json=False)
     printed = capsys.readouterr()
@@ -81,12 +78,12 @@ def resume(run: RunFiles) -> dict[str, Any]:
 def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("truth")
     how = session.How(open_executor=in_this_process)
-    return answer_in(session.sweep(described(folder), folder / "run", how).run)
+    return answer_in(session.sweep(loaded(folder), folder / "run", how).run)
 
 
-@pytest.mark.parametrize("lost", [None, 0, 1])
+@pytest.mark.parametrize("lost", [(), (1,), (0, 1)])
 def test_a_batch_size_that_fails_is_told_and_tried_again(
-    truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: int | None
+    truth: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: tuple[int, ...]
 ) -> None:
     code, said, run = branch(tmp_path, 32, capsys)
     assert code == 3
@@ -99,8 +96,8 @@ def test_a_batch_size_that_fails_is_told_and_tried_again(
     assert all(problem in each for each in answer["problems"].values())
     states = sorted(Path(str(run.place)).glob("checkpoints/state-*.pt"))
     assert len(states) == 2
-    if lost is not None:
-        states[lost].unlink()
+    for each in lost:
+        states[each].unlink()
     assert resume(run) == truth
     assert not Path(str(run.place / "checkpoints")).exists()
 

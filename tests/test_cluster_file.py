@@ -136,13 +136,11 @@ def test_ranks_are_counted_machine_by_machine(
 @pytest.mark.parametrize(
     ("changes", "place"),
     [
-        ({"available_node_types": ["head"]}, "available_node_types"),
         ({"available_node_types": {"head": None}}, "available_node_types.head"),
         (
             {"available_node_types": {"head": {"resources": {"CPU": "many"}}}},
             "available_node_types.head.resources.CPU",
         ),
-        ({"max_workers": "all"}, "max_workers"),
         ({"provider": "aws"}, "provider"),
     ],
 )

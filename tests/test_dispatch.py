@@ -1,17 +1,19 @@
 """Whatever happens to the machines that train, nothing is lost, nothing that counts is trained
 twice, and the frontier is the same. No Ray is needed to see that."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretending import DIED, LOST, RAISED, Disk, Killed, Luck, Pretended, session
-from test_race import Habits, World, frontier, play, worlds
+from test_race import Habits, World, frontier, play, points, worlds
 from test_rounds import make_study
 
 from orchestrator.planning.sweep import Faults
@@ -81,13 +83,12 @@ def test_whatever_happens_the_frontier_is_the_same(
             break
     full = [replace(study, stop_dominated=False) for study in world.studies]
     reference, _ = play(world, full, Habits())
-    names = {(key.study.batch_size, key.index, key.repeat): t for key, t in disk.held.items()}
     # Where a trial failed at every attempt, others may have been repeated in its place at first.
-    kept = {n: t.trial.params for n, t in names.items() if n in reference or not n[2]}
-    assert kept == {n: t.trial.params for n, t in reference.items()}
+    kept = {key: t for key, t in disk.held.items() if key in reference or not key.repeat}
+    assert points(kept) == points(reference)
     for study in world.studies:
         found = director.searches[study.key].bounds
-        assert found == frontier(study, names) == frontier(study, reference)
+        assert found == frontier(study, disk.held) == frontier(study, reference)
 
 
 def starts_of(executor: Pretended, index: int) -> list[int]:
@@ -104,6 +105,8 @@ def test_a_trial_that_raises_fails_after_its_attempts_and_others_go_on() -> None
     assert "failed" not in statuses.values()
     (error,) = [h.outcome.error for h in executor.disk.held.values() if h.outcome.error]
     assert error == RAISED.text
+    # A session in which the last trials fail again ends as the first did.
+    run(Pretended(EASY, executor.disk, raises=executor.raises))
 
 
 def test_what_raises_in_a_stack_only_is_trained_outside_of_it() -> None:
@@ -165,13 +168,6 @@ def test_a_sweep_in_which_nothing_works_is_given_up() -> None:
         session(executor)
 
 
-def test_a_session_in_which_the_last_trials_fail_again_ends_as_the_first_did() -> None:
-    executor = Pretended(EASY, Disk(), raises=lambda trial, width: trial.index == 2)
-    run(executor)
-    run(Pretended(EASY, executor.disk, raises=executor.raises))
-    assert len(executor.disk.held) == 4
-
-
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_study_in_which_nothing_works_keeps_no_other_from_its_turn(ranks: int) -> None:
     """The largest batch, which starts first, may not fit. A slow trial that runs may yet end."""
@@ -227,37 +223,42 @@ def test_trials_are_kept_until_the_run_can_be_written_again() -> None:
     progress = run(executor, faults=Faults(storage_seconds=600))
     assert trained(executor) == [0, 1, 2, 3]
     assert len(executor.packs) == 4, "none is trained twice"
+    assert executor.disk.writes == [4], "at once when there is room"
     (note,) = progress.notes
     assert "No space left on device" in note
     assert "600 s (faults.storage_seconds)" in note
 
 
-def test_a_run_that_stays_unwritable_ends_the_sweep() -> None:
+@pytest.mark.parametrize(("patience", "asked_after"), [(5, math.inf), (600, 50)])
+def test_a_run_that_stays_unwritable_ends_the_sweep(patience: int, asked_after: float) -> None:
     executor = Pretended(EASY, Disk())
     executor.disk.full = lambda: True
     with pytest.raises(SweepFailed, match=r"\d finished trials could not be written"):
-        session(executor, faults=Faults(storage_seconds=5))
+        session(
+            executor,
+            faults=Faults(storage_seconds=patience),
+            asked_to_end=lambda: executor.now > asked_after,
+        )
     assert executor.now < 60
 
 
-def test_a_sweep_that_can_not_write_still_ends_when_asked_to() -> None:
-    executor = Pretended(EASY, Disk())
-    executor.disk.full = lambda: True
-    with pytest.raises(SweepFailed, match="could not be written"):
-        session(executor, asked_to_end=lambda: executor.now > 60)
-    assert executor.now < 70
-
-
-def test_a_search_that_learns_waits_for_trials_that_it_lost() -> None:
-    learning = replace(EASY.studies[0], trials=6, search=SearchPlan(algorithm="tpe", generation=3))
-    world = World(studies=(learning,), seed=1, divergent=0.0)
-    executor = Pretended(world, Disk(), Luck(dies=1.0, faults=1), ranks=1)
+@pytest.mark.parametrize(
+    ("search", "divergent", "first"),
+    [(SearchPlan(algorithm="tpe", generation=3), 0.0, 3), (SearchPlan(), 0.7, 6)],
+    ids=["learning", "replacing what diverged"],
+)
+def test_a_search_waits_for_lost_trials_on_which_its_next_points_depend(
+    search: SearchPlan, divergent: float, first: int
+) -> None:
+    study = make_study(trials=6, budget_steps=40, search=search)
+    world = World(studies=(study,), seed=1, divergent=divergent)
+    executor, undisturbed = Pretended(world, Disk(), Luck(dies=1.0, faults=1)), Disk()
     with pytest.raises(SweepFailed, match="lost at every attempt: w r batch size 1 trial"):
         session(executor, faults=Faults(max_failures=0))
-    assert len(trained(executor)) == 3, "the next points depend on its result"
-    disk = executor.disk
-    run(Pretended(world, disk))
-    assert len(disk.held) == 6
+    assert len(trained(executor)) == first
+    run(Pretended(world, executor.disk))
+    run(Pretended(world, undisturbed))
+    assert points(executor.disk.held) == points(undisturbed.held)
 
 
 def test_it_says_why_nothing_runs() -> None:
@@ -302,11 +303,6 @@ def test_trials_that_end_in_the_same_news_are_written_together() -> None:
     run(executor)
     ended = sum(executor.disk.writes)
     assert len(executor.disk.writes) < ended
-    # What waited for a full disk is written at once when there is room.
-    executor = Pretended(EASY, Disk(), width=1)
-    executor.disk.full = lambda: executor.now < 60
-    run(executor)
-    assert executor.disk.writes[0] == 4
 
 
 def test_steps_of_stacked_trials_are_timed_three_times_and_the_shortest_time_counts() -> None:
@@ -355,10 +351,7 @@ def test_a_pack_that_is_over_without_its_trials_gives_them_back() -> None:
 def test_an_error_while_trials_are_counted_is_not_taken_for_one_of_the_storage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def lost(self: Any, finished: FinishedTrial) -> None:
-        raise ConnectionError("nobody there")
-
-    monkeypatch.setattr(Director, "record", lost)
+    monkeypatch.setattr(Director, "record", Mock(side_effect=ConnectionError))
     with pytest.raises(ConnectionError):
         run(Pretended(EASY, Disk()))
 

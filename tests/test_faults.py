@@ -79,17 +79,11 @@ def test_a_trial_goes_on_from_its_checkpoint_in_a_run_that_has_grown(tmp_path: P
     assert resumed_steps > 0
 
 
-@pytest.mark.parametrize("name", ["trials", "measurements", "repeats"])
-def test_a_file_in_place_of_a_folder_is_refused_before_training(tmp_path: Path, name: str) -> None:
-    run, _ = made(tmp_path / "run", swept())
-    (tmp_path / "run" / name).touch()
-    with refused("exists", tmp_path / "run" / name):
-        run.check_writable()
-
-
-def test_a_sweep_file_of_the_users_is_not_replaced(tmp_path: Path) -> None:
-    (tmp_path / "sweep.yaml").write_text("name: mine")
-    with refused("exists", tmp_path, "sweep.yaml", "--out"):
+@pytest.mark.parametrize("name", ["trials", "measurements", "repeats", "sweep.yaml"])
+def test_a_file_of_the_users_is_not_replaced(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    told = (tmp_path, name, "--out") if name == "sweep.yaml" else (tmp_path / name,)
+    with refused("exists", *told):
         RunFiles(tmp_path).check_writable()
 
 

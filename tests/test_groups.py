@@ -56,7 +56,6 @@ def of_hugging_face(config: str, model: str, **settings: Any) -> nn.Module:
 GPT2 = {"vocab_size": 10, "n_positions": 8, "n_embd": 8, "n_layer": 2, "n_head": 2}
 LLAMA = {"vocab_size": 10, "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2,
          "num_attention_heads": 2}  # fmt: skip
-TIED = {**LLAMA, "tie_word_embeddings": True}
 
 DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
     "gpt2": (
@@ -67,17 +66,6 @@ DECODERS: dict[str, tuple[Callable[[], nn.Module], set[str]]] = {
         lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **LLAMA),
         {"model.embed_tokens.weight", "lm_head.weight"},
     ),
-    "tied_llama": (
-        lambda: of_hugging_face("LlamaConfig", "LlamaForCausalLM", **TIED),
-        {"model.embed_tokens.weight"},
-    ),
-    **{
-        f"gpt_{tied}": (
-            lambda tied=tied: load_workload(f"sympy/gpt?length=5&tied={tied}").model(),  # type: ignore[misc]
-            {"embedding.weight", *["head.weight"] * (tied == "false")},
-        )
-        for tied in ("false", "true")
-    },
     "backwards": (lambda: Backwards(head=True), {"embedding.weight", "positions", "last.weight"}),
     "without_a_head": (lambda: Backwards(head=False), {"embedding.weight", "positions"}),
 }  # fmt: skip
@@ -108,11 +96,6 @@ def test_muon_takes_the_hidden_matrices_by_kind_of_module(name: str) -> None:
     assert all(module.training for module in trainer.model.modules())
 
 
-class Own(torch.optim.SGD):
-    def __init__(self, params: Any, lr: float, weight_decay: float = 0.0) -> None:
-        super().__init__(params, lr=lr, weight_decay=weight_decay)
-
-
 class Grouped(models.MLP):
     named: Sequence[Group] = (
         Group(parameters=["1.weight"], learning_rate=0.5, weight_decay=0),
@@ -136,7 +119,6 @@ class Hidden(Grouped):
         ("adamw", torch.optim.AdamW),
         ("momentum", lambda groups, **given: torch.optim.SGD(groups, momentum=0.9, **given)),
         ("lion", pytorch_optimizer.Lion),
-        (f"{__file__}:Own", Own),
     ],
 )
 def test_factors_act_on_every_optimizer_and_under_a_schedule(name: str, kind: Any) -> None:

@@ -138,7 +138,6 @@ def test_another_user_names_no_process_to_stop(shared: Path) -> None:
         with refused("not-yours", shared):
             RunFiles(shared).writer()
         os.chown(shared / ".lock", 0, 0)
-        os.chown(shared / ".lock", 0, 0)
         with subprocess.Popen(["sleep", "60"], user=NOBODY, pass_fds=[file.fileno()]) as other:
             (shared / ".lock").write_text(f"process {other.pid} on {HOST}\n")
             with refused("not-yours", shared, f"process {other.pid}"):

@@ -3,12 +3,12 @@ losses and pauses."""
 
 import math
 import random
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import pytest
-from conftest import following, make_trial
+from conftest import exhaust, following, make_trial
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +24,10 @@ from orchestrator.records import (
     Range,
     Status,
     Study,
+    StudyKey,
     Trial,
+    TrialKey,
+    Value,
 )
 from orchestrator.records.cooling import CooledStanding, standing_of
 from orchestrator.records.stages import Cooldown
@@ -41,10 +44,7 @@ GOALS = (
     "test/error < 2.5 for 4 measurements",
 )
 
-Name = tuple[int, int, int]
-"""Batch size, index and repeat of a trial."""
-
-Finished = dict[Name, FinishedTrial]
+Finished = dict[TrialKey, FinishedTrial]
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,52 +204,14 @@ habits = st.builds(
 )
 
 
-def open_goals(study: Study, measured: Sequence[Measurement]) -> dict[Goal, int]:
-    """The goals that were not reached, and the earliest step at which they still may be."""
-    found = {}
-    for goal in study.goals:
-        if first_held(study, goal, measured) is None:
-            found[goal] = study.following(measured[-1].step)
-            for measurement in reversed(measured):
-                if not goal.passed(measurement.metrics[goal.metric]):
-                    break
-                found[goal] = measurement.step
-    return found
-
-
 def train(
     trial: Trial,
     curve: Iterable[Measurement],
     there: int = 0,
     cut: Callable[[dict[Goal, int], int], str | None] = lambda unmet, upcoming: None,
 ) -> Generator[Measurement, None, Status]:
-    """Trains like the training loop. The first `there` measurements come from a checkpoint."""
-    if trial.study.program is not None or trial.study.cooldown is not None:
-        return (yield from follow(trial, curve, there, cut))
-    study, measured = trial.study, []
-    for number, measurement in enumerate(curve, start=1):
-        metrics = measurement.metrics
-        measured.append(measurement)
-        unmet = open_goals(study, measured)
-        yield measurement
-        if not unmet:
-            return "reached"
-        if not all(map(math.isfinite, metrics.values())):
-            return "diverged"
-        if measurement.step == study.budget_steps:
-            return "exhausted"
-        if number >= there and cut(unmet, study.following(measurement.step)):
-            return "dominated"
-    raise AssertionError("curves end at the budget")
-
-
-def follow(
-    trial: Trial,
-    curve: Iterable[Measurement],
-    there: int,
-    cut: Callable[[dict[Goal, int], int], str | None],
-) -> Generator[Measurement, None, Status]:
-    """Follows a program, which ends by itself, or a trial that is cooled down."""
+    """Trains like the training loop, or follows a program, which ends by itself. The first `there`
+    measurements come from a checkpoint."""
     standing = standing_of(trial)
     for number, measurement in enumerate(curve, start=1):
         if measurement.step > trial.study.budget_steps:
@@ -270,7 +232,7 @@ class Gang:
     trial: Trial
     bounds: Bounds
     limit: int | None
-    curve: tuple[Measurement, ...]
+    curve: Iterable[Measurement]
     there: int
     measured: list[Measurement] = field(default_factory=list)
 
@@ -298,10 +260,6 @@ class Gang:
         return None
 
 
-def name_of(trial: Trial) -> Name:
-    return trial.study.batch_size, trial.index, trial.repeat
-
-
 def open_director(studies: Iterable[Study], finished: Iterable[FinishedTrial]) -> Director:
     director = Director(studies, sweep_seed=7)
     for trial in finished:
@@ -315,29 +273,29 @@ def play(world: World, studies: Iterable[Study], habits: Habits) -> tuple[Finish
     end."""
     chance = random.Random(habits.seed)
     finished: Finished = {}
-    running: dict[Name, Gang] = {}
-    board: dict[int, Bounds] = {}
+    running: dict[TrialKey, Gang] = {}
+    board: dict[StudyKey, Bounds] = {}
     director, crashes = open_director(studies, ()), habits.crashes
     while running or not director.done:
         while len(running) < habits.slots and (proposal := following(director)) is not None:
-            trial, name = proposal.trial, name_of(proposal.trial)
-            assert name not in running, "the same trial twice at once"
-            paused = finished.get(name)
+            trial, key = proposal.trial, proposal.trial.key
+            assert key not in running, "the same trial twice at once"
+            paused = finished.get(key)
             # What was paused goes on from its checkpoint, if that was worth keeping.
             there = len(paused.measurements) if paused and chance.random() < 0.5 else 0
-            running[name] = Gang(trial, proposal.bounds, proposal.limit, world.curve(trial), there)
+            running[key] = Gang(trial, proposal.bounds, proposal.limit, world.curve(trial), there)
         assert running, "nothing runs and nothing starts, but there is more to do"
-        name = chance.choice(list(running))
-        gang = running[name]
+        key = chance.choice(list(running))
+        gang = running[key]
         for _ in range(chance.randint(1, habits.stride)):
             if chance.random() < habits.looks and not gang.trial.repeat:
                 study = gang.trial.study
-                gang.bounds = tighter(study, gang.bounds, board.get(name[0]))
+                gang.bounds = tighter(study, gang.bounds, board.get(key.study))
             if (ended := gang.advance()) is not None:
-                del running[name]
-                finished[name] = ended
+                del running[key]
+                finished[key] = ended
                 if (news := director.record(ended)) is not None:
-                    board[name[0]] = news
+                    board[key.study] = news
                 break
         if crashes and chance.random() < habits.crash:
             crashes -= 1
@@ -352,15 +310,19 @@ def frontier(study: Study, finished: Finished) -> Bounds:
     """Computes the frontier from its definition: the best `keep` of all trials that passed each
     goal first."""
     first: list[dict[int, int]] = [{} for _ in study.goals]
-    for (size, index, repeat), trial in finished.items():
-        if size != study.batch_size or repeat:
+    for key, trial in finished.items():
+        if key.study != study.key or key.repeat:
             continue
         for number, goal in enumerate(study.goals):
             if (at := first_held(study, goal, in_order(trial.measurements))) is not None:
-                first[number][index] = at
+                first[number][key.index] = at
     return tuple(
         tuple(sorted((step, index) for index, step in of.items())[: study.keep]) for of in first
     )
+
+
+def points(finished: Finished) -> dict[TrialKey, Mapping[str, Value]]:
+    return {key: trial.trial.params for key, trial in finished.items()}
 
 
 def in_order(measured: Iterable[Measurement]) -> list[Measurement]:
@@ -384,15 +346,10 @@ def launches_by_the_rule(world: World, study: Study) -> int:
         count = min(study.trials - counted, 3 * study.trials - end)
         diverged = []
         for index in range(end, end + count):
-            trial, measured = Trial(study=study, index=index, seed=0, params={}), []
-            training = train(trial, world.curve(trial))
-            while True:
-                try:
-                    measured.append(next(training))
-                except StopIteration as stop:
-                    if stop.value == "diverged":
-                        diverged.append(end_of(trial, measured))
-                    break
+            trial = Trial(study=study, index=index, seed=0, params={})
+            measured, status = exhaust(train(trial, world.curve(trial)))
+            if status == "diverged":
+                diverged.append(end_of(trial, measured))
             for goal in study.goals:
                 if (at := first_held(study, goal, in_order(measured))) is not None:
                     passed[goal] = min(at, passed.get(goal, at))
@@ -413,11 +370,9 @@ def test_ending_trials_early_changes_neither_frontier_nor_points(
         full = [replace(study, stop_dominated=False) for study in world.studies]
         reference, _ = play(world, full, Habits())
         raced, director = play(world, world.studies, habits)
-    assert {name: trial.trial.params for name, trial in raced.items()} == {
-        name: trial.trial.params for name, trial in reference.items()
-    }
+    assert points(raced) == points(reference)
     for study in world.studies:
         search = director.searches[study.key]
         assert search.bounds == frontier(study, raced) == frontier(study, reference)
-        points = sum(size == study.batch_size and not repeat for size, _, repeat in raced)
-        assert points == launches_by_the_rule(world, study)
+        count = sum(key.study == study.key and not key.repeat for key in raced)
+        assert count == launches_by_the_rule(world, study)

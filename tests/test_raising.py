@@ -11,6 +11,7 @@ import pytest
 from holding import first_held
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_race import Gang
 
 from orchestrator.planning.growth import as_grown
 from orchestrator.records import (
@@ -18,7 +19,6 @@ from orchestrator.records import (
     FinishedTrial,
     Goal,
     Measurement,
-    Outcome,
     Range,
     Status,
     Study,
@@ -26,8 +26,7 @@ from orchestrator.records import (
     TrialKey,
     ranges,
 )
-from orchestrator.records.standing import Standing
-from orchestrator.search import Director, Proposal, ending, rounds
+from orchestrator.search import Director, Proposal, rounds
 
 GOALS = tuple(f"val/error < {level}.5" for level in range(4))
 HELD = tuple(
@@ -61,24 +60,15 @@ class World:
         return falls, chance.randint(0, LONGEST) if chance.random() < self.divergent else math.inf
 
     def train(self, proposal: Proposal) -> FinishedTrial:
-        trial, standing = proposal.trial, Standing(proposal.trial.study)
-        end = None
-        while end is None:
-            step = standing.upcoming
-            metrics = {"val/error": self.error(trial, step)}
-            standing.add(Measurement(step=step, seconds=0.0, metrics=metrics))
-            end = standing.status or ending(
-                trial.study,
-                proposal.bounds,
-                proposal.limit,
-                unmet=standing.unmet,
-                upcoming=standing.upcoming,
-                index=trial.index,
-            )
-        outcome = Outcome(status=end, steps=step, seconds=0.0)
-        return FinishedTrial(
-            trial=trial, outcome=outcome, measurements=tuple(standing.measurements)
+        trial = proposal.trial
+        curve = (
+            Measurement(step=step, seconds=0.0, metrics={"val/error": self.error(trial, step)})
+            for step in trial.study.measured()
         )
+        gang = Gang(trial, proposal.bounds, proposal.limit, curve, 0)
+        while (finished := gang.advance()) is None:
+            pass
+        return finished
 
 
 @st.composite

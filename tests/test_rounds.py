@@ -4,13 +4,15 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from conftest import following, make_trial
+import test_race
+from conftest import ended, following, make_trial
 from hypothesis import given
 from hypothesis import strategies as st
-from test_race import Gang
+from test_race import Habits, World
 
 from orchestrator.records import (
     Choice,
@@ -18,7 +20,6 @@ from orchestrator.records import (
     FinishedTrial,
     Goal,
     Measurement,
-    Outcome,
     Range,
     Scale,
     SearchPlan,
@@ -60,12 +61,7 @@ def finish(
     shown = {steps: value}
     for goal, step in sorted(passes.items(), key=lambda item: item[1]):
         shown[step] = goal.bound / 2
-    measurements = tuple(
-        Measurement(step=step, seconds=0, metrics={"val/error": shown[step]})
-        for step in sorted(shown)
-    )
-    outcome = Outcome(status=status, steps=steps, seconds=0)
-    return FinishedTrial(trial=trial, outcome=outcome, measurements=measurements)
+    return ended(trial, status, dict(sorted(shown.items())), steps=steps, seconds=0)
 
 
 def all_waiting(director: Director) -> list[Proposal]:
@@ -126,58 +122,6 @@ def test_failed_trials_are_not_replaced_and_win_nothing() -> None:
     (search,) = director.searches.values()
     assert director.done
     assert search.bounds == ((),)
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        SearchPlan(algorithm="tpe", generation=2),
-        SearchPlan(),
-    ],
-    ids=["adaptive", "replacing"],
-)
-def test_a_search_waits_for_what_it_lost_where_its_next_points_depend_on_that(
-    search: SearchPlan,
-) -> None:
-    """The lost trial is the best. Without it, a trial that diverged later would be replaced."""
-    study = make_study(search=search, trials=6)
-    smaller = make_study(search=search, trials=6, batch_size=2, inherit=2.0)
-
-    fate = by_index(t1=("reached", 10), t2=("diverged", 30))
-    undisturbed = begin(study, smaller)
-    rounds = play(undisturbed, fate)
-    truth = {str(proposal.trial) for played in rounds for proposal in played}
-
-    first, kept = begin(study, smaller), []
-    while proposals := all_waiting(first):
-        for proposal in proposals:
-            finished = finish(proposal.trial, fate(proposal.trial))
-            if proposal.trial.index == 1:
-                lost = Outcome(status="failed", steps=0, seconds=0, died=True)
-                finished = FinishedTrial(trial=proposal.trial, outcome=lost)
-            first.record(finished)
-            kept += [finished] * (finished.outcome.status != "failed")
-    assert first.stalled
-    assert not first.done
-    assert {trial.index for search in first.searches.values() for trial in search.lost} == {1}
-
-    second = Director([study, smaller], 0)
-    for finished in kept:
-        second.load(finished)
-    second.begin()
-    rest = {str(proposal.trial) for played in play(second, fate) for proposal in played}
-    assert {str(finished.trial) for finished in kept} | rest == truth
-    assert not {str(finished.trial) for finished in kept} & rest
-
-
-def test_a_search_whose_points_are_given_goes_on_without_what_it_lost() -> None:
-    director = begin(make_study())
-    *others, last = sorted(all_waiting(director), key=lambda p: -p.trial.index)
-    lost = Outcome(status="failed", steps=0, seconds=0, died=True)
-    director.record(FinishedTrial(trial=last.trial, outcome=lost))
-    for proposal in others:
-        director.record(finish(proposal.trial, ("exhausted", 100)))
-    assert director.done
 
 
 @pytest.mark.parametrize("racing", [False, True])
@@ -248,8 +192,7 @@ def test_a_lost_repeat_is_trained_again_before_it_chooses() -> None:
     first, *others = all_waiting(director)
     for proposal in others:
         director.record(finish(proposal.trial, ("reached", 20)))
-    lost = Outcome(status="failed", steps=0, seconds=0, died=True)
-    director.record(FinishedTrial(trial=first.trial, outcome=lost, measurements=()))
+    director.record(ended(first.trial, "failed", died=True))
     (search,) = director.searches.values()
     assert (search.lost, search.stalled, director.done) == ([first.trial], True, False)
 
@@ -274,12 +217,6 @@ def test_a_budget_is_inherited_from_the_next_smaller_batch_size() -> None:
     assert [{p.limit for p in r} for r in rounds] == [{None}, {math.ceil(1.5 * 33)}, {17}]
 
 
-def test_trials_are_trained_up_to_an_eighth_first_and_no_further_than_needed() -> None:
-    director = begin(make_study(stop_dominated=True, budget_steps=3200))
-    rounds = play(director, by_index(t0=("reached", 401), t1=("reached", 700)), limited=True)
-    assert [{p.limit for p in r} for r in rounds] == [{400}, {1600}]
-
-
 @pytest.mark.parametrize("resumes", [True, False])
 def test_a_program_that_begins_anew_has_the_first_stage_alone(resumes: bool) -> None:
     program = Program(command=("train",), resumes=resumes)
@@ -299,21 +236,14 @@ def test_a_limit_stands_once_as_many_have_passed_within_it_as_are_kept() -> None
         assert (search.bounds, search.frontier_step()) == ((ranking,), 350)
 
 
-def test_of_paused_trials_the_closest_to_the_goal_goes_on_first() -> None:
+def test_of_paused_trials_the_closest_to_the_goal_goes_on_first_until_none_can_win() -> None:
     director = begin(make_study(stop_dominated=True, budget_steps=3200))
     values = {0: 0.9, 1: 0.7, 2: math.nan, 3: 0.8}
     for proposal in all_waiting(director):
         trial = proposal.trial
         director.record(finish(trial, ("paused", 400), value=values[trial.index]))
-    assert [proposal.trial.index for proposal in all_waiting(director)] == [1, 3, 0, 2]
-
-
-def test_a_round_ends_once_nothing_that_is_paused_can_still_win() -> None:
-    director = begin(make_study(stop_dominated=True, budget_steps=3200))
-    for proposal in all_waiting(director):
-        director.record(finish(proposal.trial, ("paused", 400)))
     paused = {proposal.trial.index: proposal for proposal in all_waiting(director)}
-    assert {index: p.limit for index, p in paused.items()} == dict.fromkeys(range(4), 1600)
+    assert [(index, p.limit) for index, p in paused.items()] == [(n, 1600) for n in (1, 3, 0, 2)]
     (search,) = director.searches.values()
     assert {key.index for key in search.set_aside()} == set(range(4))
     director.record(finish(paused[1].trial, ("reached", 401)))
@@ -407,47 +337,32 @@ def test_a_fraction_is_found_again_in_its_value(
     assert entry.fraction(float(entry.at(fraction))) == pytest.approx(fraction, abs=1e-9)
 
 
-def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
-    """Trials have error 1 until they pass the goal, or never pass it. They are seen complete, or as
-    the race ends them in order of proposal."""
-    plan = SearchPlan(algorithm="tpe", generation=5)
+class Bowl(World):
+    """Trials have error 1 until they pass the goal, best at a learning rate of 0.01. Far from it,
+    they diverge."""
 
-    def curve(trial: Trial) -> list[float]:
-        # Best at a learning rate of 0.01; far from it, divergence.
+    def curve(self, trial: Trial) -> tuple[Measurement, ...]:
         off = abs(math.log10(value_of(trial)) + 2)
         falls = 300 + round(200 * off)
         errors = [0.6 + off / (1 + step) if step < falls else 0.4 for step in range(0, 801, 10)]
-        return [*errors[: 5 + trial.index], math.nan] if off > 1.5 else errors
-
-    def run(racing: bool) -> tuple[list[list[Any]], int]:
-        step = EvaluationGrid(spacing=0, min_gap=10)
-        study = make_study(
-            trials=25, search=plan, grid=step, budget_steps=800, stop_dominated=racing
+        errors = [*errors[: 5 + trial.index], math.nan] if off > 1.5 else errors
+        return tuple(
+            Measurement(step=10 * number, seconds=0, metrics={"val/error": error})
+            for number, error in enumerate(errors)
         )
-        director, params, cut = begin(study), {}, 0
-        while (proposal := following(director)) is not None:
-            trial = proposal.trial
-            params[trial.index] = trial.params
-            measured = tuple(
-                Measurement(step=10 * number, seconds=0, metrics={"val/error": error})
-                for number, error in enumerate(curve(trial))
-            )
-            gang = Gang(trial, proposal.bounds, proposal.limit, measured, 0)
-            while (finished := gang.advance()) is None:
-                pass
-            cut += finished.outcome.status == "dominated"
-            director.record(finished)
-        assert director.done
-        return [params[index] for index in sorted(params)], cut
-
-    (whole, none), (raced, some) = run(False), run(True)
-    assert raced == whole
-    assert (none, some > 5, len(whole) >= 25) == (0, True, True)
 
 
-def test_only_what_diverged_before_the_frontier_step_is_replaced() -> None:
-    director = begin(make_study())
-    fate = by_index(
-        t0=("reached", 50), t1=("diverged", 49), t2=("diverged", 50), t4=("diverged", 3)
-    )
-    assert [*map(indices, play(director, fate))] == [[0, 1, 2, 3], [4], [5]]
+def test_adaptive_points_are_the_same_whether_trials_were_cut_or_not() -> None:
+    """Trials are seen complete, or as the race ends them in order of proposal."""
+    study = make_study(
+        trials=25, search=SearchPlan(algorithm="tpe", generation=5), budget_steps=800,
+        grid=EvaluationGrid(spacing=0, min_gap=10),
+    )  # fmt: skip
+    found, cut = [], []
+    for racing in (False, True):
+        studies = (replace(study, stop_dominated=racing),)
+        finished, _ = test_race.play(Bowl(studies, 0, 0.0), studies, Habits())
+        found.append(test_race.points(finished))
+        cut.append(sum(one.outcome.status == "dominated" for one in finished.values()))
+    assert found[0] == found[1]
+    assert (cut[0], cut[1] > 5, len(found[0]) >= 25) == (0, True, True)

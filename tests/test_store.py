@@ -66,14 +66,12 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.loose(KEY) == 2
 
 
-def test_a_run_from_before_there_were_stacks_is_read(tmp_path: Path) -> None:
+def test_a_trial_from_before_there_were_stacks_was_trained_alone(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
-    run.write(finished(0, 3.0, 1.0))
+    run.write(finished(0, 3.0))
     (file,) = (tmp_path / "trials").rglob("*.parquet")
     pq.write_table(pq.read_table(file, partitioning=None).drop_columns(["width"]), file)
-    run.write(finished(1, 2.0))
-    assert run.trials(KEY)["width"].to_pylist() == [None, 1]
-    assert [trial.outcome.width for trial in run.finished(STUDY)] == [1, 1]
+    assert [trial.outcome.width for trial in run.finished(STUDY)] == [1]
 
 
 def tables(run: RunFiles) -> list[object]:
@@ -189,18 +187,14 @@ def test_what_cannot_be_put_together_does_not_end_a_sweep(
 ) -> None:
     monkeypatch.setattr(merger, "MOST_LOOSE", 2)
     run = RunFiles(tmp_path)
-    for kind in ("measurements", "trials"):
+    run.write(finished(0, 1.0))
+    for file in [*tmp_path.rglob("trials-*")]:
         # In the way of what is to be written.
-        next(iter(folders(run, kind))).joinpath("study.parquet", "x").mkdir(parents=True)
+        file.with_name("study.parquet").joinpath("x").mkdir(parents=True)
     with closing(Merger(run, [KEY])) as merging:
         for index in range(1, 4):
             run.write(finished(index, 1.0))
             merging.wrote(KEY)
         wait_for(lambda: "can't be merged now" in caplog.text)
     assert run.trials(KEY)["trial"].to_pylist() == [0, 1, 2, 3]
-    assert run.loose(KEY) == 5  # trial 0 was written twice
-
-
-def folders(run: RunFiles, kind: str) -> list[Path]:
-    run.write(finished(0, 1.0))
-    return [path.parent for path in run.place.local.glob(f"{kind}/**/trials-*")]
+    assert run.loose(KEY) == 4

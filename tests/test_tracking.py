@@ -57,13 +57,6 @@ def test_what_needs_a_folder_is_refused_for_a_bucket(monkeypatch: pytest.MonkeyP
         check_trackers(["tensorboard"], bucket)
 
 
-def set_environment(patch: pytest.MonkeyPatch, **settings: str) -> None:
-    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
-        patch.delenv(name)
-    for name, value in settings.items():
-        patch.setenv(name, value)
-
-
 def told_of_all(path: Path, say: Callable[[str], None] = print) -> RunFiles:
     """A run of whose trials mlflow is told."""
     study, run = make_study(trials=2, repeats=1), RunFiles(path)
@@ -83,7 +76,7 @@ def told_of_all(path: Path, say: Callable[[str], None] = print) -> RunFiles:
 def test_trackers_are_told_every_measurement_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_environment(monkeypatch)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     expected = held_by(told_of_all(tmp_path / "run"))
     assert len(expected) == 3, "two and a repeat"
     assert told_to_mlflow(tmp_path / "run") == expected
@@ -121,11 +114,8 @@ def test_a_trial_that_is_set_aside_is_told_of_when_it_is_known_how_it_ends(tmp_p
 def test_a_tracker_may_raise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    set_environment(
-        monkeypatch,
-        MLFLOW_TRACKING_URI="http://me:secret@127.0.0.1:1",
-        MLFLOW_HTTP_REQUEST_MAX_RETRIES="0",
-    )
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     said = list[str]()
     run = told_of_all(tmp_path / "run", said.append)
     assert "mlflow did not receive all trials" in said[-1]
@@ -152,10 +142,9 @@ def test_a_tracker_may_not_return(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         trackers.hear(finished, director.searches[finished.trial.study.key])
     assert time.monotonic() - began < 60
     trackers.close()
-    assert said == [
-        "Waiting until tensorboard has received the last 4 trials.",
-        "tensorboard did not receive all trials. The run has them all; log.txt says why.",
-    ]
+    waits, missed = said
+    assert "the last 4 trials" in waits
+    assert "log.txt" in missed
     assert not children() - before
 
 
