@@ -300,6 +300,9 @@ def test_runs_in_buckets_that_train_the_same_trial_do_not_meet(
     assert len({*map(trials.unshared_folder, places)}) == 2
     (private,) = tmp_path.iterdir()
     assert private.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", iter((os.getuid(), -1)).__next__)
+    with pytest.raises(ProgramFailed, match="belongs to another user"):
+        trials.unshared_folder(places[0])
 
 
 def of_ranks(code: str, count: int = 3, **more: Any) -> tuple[Trial, Devices]:

@@ -258,8 +258,7 @@ def train_on_ranks(
 
     Yields the measurements. Returns the outcome and the process ids in order of rank.
     """
-    options = {"data_dir": data_dir}
-    with launch_ranks(count, follow, trial, options) as (ranks, processes):
+    with launch_ranks(count, follow, trial, {"data_dir": data_dir}) as (ranks, processes):
         outcome = yield from train(trial, ranks, data_dir=data_dir)
     return outcome, processes
 
