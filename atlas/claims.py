@@ -140,8 +140,8 @@ def _larger(
     source="Shallue et al.",
     groups=GROUPS.values(),
     agrees=(
-        "Every curve bends. Before the bend, twice the batch halves the steps; beyond it, "
-        "nothing is saved. So measure where it bends before you rent devices."
+        "At first, twice the batch halves the steps; at last, it saves nothing. So measure "
+        "where yours bends before you rent devices."
     ),
 )
 def regimes() -> Asked:
@@ -184,7 +184,7 @@ def regimes() -> Asked:
         beginning, end = (said(numbers.mean(part).estimates()[0]) for part in parts)
         return (
             f"With each doubling of the batch size, steps fall {beginning} times in the first and "
-            f"{end} times in the last interval."
+            f"{end} times in the last interval, in the mean of the curves."
         )
 
     return Asked(
@@ -236,8 +236,9 @@ def workloads_differ() -> Asked:
             return "Not known."
         widest = int(np.argmax(np.abs(numbers.values)))
         return (
-            f"From batch size 32 to 512 steps fall {said(numbers.estimates()[widest])} times as "
-            f"much on {numbers.names[widest].replace(' / ', ' as on ')}."
+            f"The factor by which steps fall from batch size 32 to 512 is "
+            f"{said(numbers.estimates()[widest])} times as large on "
+            f"{numbers.names[widest].replace(' / ', ' as on ')}."
         )
 
     return Asked(
@@ -255,7 +256,7 @@ def workloads_differ() -> Asked:
     title="Momentum extends perfect scaling",
     source="Shallue et al.",
     groups=GROUPS.values(),
-    agrees="Use momentum for large batches: its advantage over SGD grows with the batch size.",
+    agrees="Prefer momentum to plain SGD for large batches: its advantage grows with them.",
     equal="Momentum does not scale further than SGD here; choose it for other reasons.",
     disagrees="Momentum scales less far than SGD here; choose it for other reasons.",
 )
@@ -272,7 +273,7 @@ def momentum_extends() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="The advantage over SGD is {} times as large at the largest batch sizes.",
+        said="Its advantage is {} times as large at the largest batch sizes as at the smallest.",
         axis="advantage at the largest / at the smallest batch sizes",
     )
 
@@ -317,7 +318,7 @@ def momentum_equal_at_first() -> Asked:
         "SOAP, Muon and AdamW keep their advantage over momentum at every batch size, but do "
         "not scale further."
     ),
-    disagrees="The advantage of SOAP, Muon and AdamW over momentum shrinks at large batches.",
+    disagrees="The larger the batch, the less SOAP, Muon and AdamW save over momentum.",
 )
 def preconditioning_extends() -> Asked:
     """Preconditioned optimizers scale to larger batch sizes than momentum (Zhang et al. of K-FAC;
@@ -332,7 +333,7 @@ def preconditioning_extends() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="The advantage over momentum is {} times as large at the largest batch sizes.",
+        said="Their advantage is {} times as large at the largest batch sizes as at the smallest.",
         axis="advantage at the largest / at the smallest batch sizes",
     )
 
@@ -341,9 +342,9 @@ def preconditioning_extends() -> Asked:
     title="Layer-wise rates at the full batch",
     source="You et al.",
     groups=["digits_mlp"],
-    agrees="At the full batch, layer-wise rates save steps.",
-    equal="At the full batch, layer-wise rates save no steps over tuned momentum.",
-    disagrees="At the full batch, layer-wise rates take more steps than tuned momentum.",
+    agrees="At the full batch, LARS saves steps over tuned momentum.",
+    equal="At the full batch, LARS saves no steps over tuned momentum.",
+    disagrees="At the full batch, LARS takes more steps than tuned momentum.",
 )
 def layerwise_at_full_batch() -> Asked:
     """With layer-wise rates (LARS), the full batch needs fewer steps than with momentum (You et
@@ -358,7 +359,7 @@ def layerwise_at_full_batch() -> Asked:
     return _larger(
         products={"momentum / lars": _fewer(DIGITS, "lars", "momentum", full)} if is_known else {},
         speaks=_speaks(DIGITS, ("lars", goal), ("momentum", goal), full, 1),
-        said="Momentum needs {} times the steps of LARS at the full batch.",
+        said="On digits/mlp, momentum needs {} times the steps of LARS there.",
         axis="steps of momentum / steps of LARS",
     )
 
@@ -586,7 +587,10 @@ def data_set_size() -> Asked:
         decide=same(MARGIN),
         matters=0.0,
         false=math.log2(MARGIN),
-        said=_mean_in("Steps fall by {} times as much with each doubling of the examples."),
+        said=_mean_in(
+            "With each doubling of the examples, the factor by which steps fall from batch size 32 "
+            "to 2,048 is {} times as large."
+        ),
         axis="ratio of the factors by which steps fall from 32 to 2,048",
         bounds=(1 / MARGIN, MARGIN),
     )
@@ -848,7 +852,8 @@ def first_passage_flatters() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="Holding the goal takes {} times as many more steps at the smallest batch size.",
+        said="Waiting until the goal holds multiplies steps {} times as much at the smallest "
+        "batch size as at the largest.",
         axis="steps until it holds / first steps, at the smallest / at the largest batch size",
     )
 
@@ -901,7 +906,8 @@ def muon_keeps_efficiency() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="Muon's advantage over AdamW is {} times as large at the largest batch sizes.",
+        said="Muon's advantage over AdamW is {} times as large at the largest batch sizes as at "
+        "the smallest.",
         axis="advantage at the largest / at the smallest batch sizes",
     )
 
@@ -911,7 +917,7 @@ def muon_keeps_efficiency() -> Asked:
     source="2507.07101",
     groups=("half_life",),
     agrees="Scale Adam's beta2 so that its half-life in examples stays the same.",
-    equal="Adam's beta2 need not be changed with the batch size.",
+    equal="Adam's beta2 need not be changed with the batch size, if the rate is tuned again.",
 )
 def constant_half_life() -> Asked:
     """Adam's beta2 should have a half-life that is constant in examples, not in steps (2507.07101).
@@ -932,7 +938,8 @@ def constant_half_life() -> Asked:
             for size in sizes
             if size != 64
         },
-        said="With the same beta2, trainings take {} times the steps.",
+        said="With beta2 = 0.99 everywhere, trainings take {} times the steps of those with a "
+        "constant half-life.",
         axis="steps with the same beta2 / with the same half-life",
     )
 
@@ -943,7 +950,7 @@ def constant_half_life() -> Asked:
     groups=("seesaw",),
     agrees=(
         "Where a schedule halves the learning rate, double the batch and divide the rate by the "
-        "square root of 2: the goal takes fewer steps."
+        "square root of 2: the goal takes fewer, larger steps."
     ),
     equal="Doubling the batch where a schedule halves the learning rate saves no steps.",
     disagrees="Doubling the batch where a schedule halves the learning rate takes more steps.",
@@ -968,7 +975,7 @@ def doubled_in_place_of_halved() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="Trainings whose rate is halved take {} times the steps.",
+        said="Trainings whose rate is halved instead take {} times the steps.",
         axis="steps where the rate is halved / where the batch is doubled",
     )
 
@@ -977,7 +984,7 @@ def doubled_in_place_of_halved() -> Asked:
     title="The local critical batch size rises",
     source="2505.23971",
     groups=("branch_digits_mlp", "branch_digits_cnn"),
-    agrees="Begin with a small batch and enlarge it: the batch that pays grows along a training.",
+    agrees="The batch that pays grows along a training, so it may begin small.",
 )
 def local_critical_rises() -> Asked:
     """The batch size that a training can use is small at its beginning and rises (2505.23971).
@@ -1043,7 +1050,9 @@ def _cooling_moves_the_end(workload: str) -> Asked:
         decide=decide,
         matters=1.0,
         false=math.log2(MARGIN),
-        said=_mean_in("Cooled down, steps fall {} times as much with the batch size."),
+        said=_mean_in(
+            "The factor by which steps fall is {} times as large if they are cooled down."
+        ),
         axis="factor by which steps fall, cooled / constant",
         bounds=(1 / MARGIN, MARGIN),
     )

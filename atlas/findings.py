@@ -158,7 +158,8 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
         *chosen[:TOLD],
         "",
         f"{open_} of {len(found)} claims are not decided. *Pilot* marks answers of an earlier run "
-        f"with fewer points; the others were measured after their rules were committed.",
+        f"with fewer points, which was measured before the rules were committed: take them as "
+        f"hints.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -169,8 +170,8 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
         "## All claims",
         "",
         "*Power* is how often the rule would agree if the claim were true by the margin that "
-        "matters, and *by chance*, how often it would if the claim were false, at the bound of the "
-        "rule. Both were computed before anything was measured, and since then with more draws "
+        "matters, and *by chance*, how often it would if the claim were only just false. Both were "
+        "computed before anything was measured, and since then with more draws "
         "(`python atlas/power.py`).",
         "",
         "| claim | from | measured | answer | power | by chance |",
