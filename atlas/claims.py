@@ -140,8 +140,8 @@ def _larger(
     source="Shallue et al.",
     groups=GROUPS.values(),
     agrees=(
-        "At first, twice the batch halves the steps; at last, it saves nothing. So measure "
-        "where yours bends before you rent devices."
+        "At small batch sizes, twice the batch nearly halves the steps; at the largest, it saves "
+        "almost nothing. So measure where yours bends before you rent devices."
     ),
 )
 def regimes() -> Asked:
@@ -273,7 +273,8 @@ def momentum_extends() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="Its advantage is {} times as large at the largest batch sizes as at the smallest.",
+        said="SGD's steps over those of momentum are {} times as large at the largest batch sizes "
+        "as at the smallest.",
         axis="advantage at the largest / at the smallest batch sizes",
     )
 
@@ -318,7 +319,10 @@ def momentum_equal_at_first() -> Asked:
         "SOAP, Muon and AdamW keep their advantage over momentum at every batch size, but do "
         "not scale further."
     ),
-    disagrees="The larger the batch, the less SOAP, Muon and AdamW save over momentum.",
+    disagrees=(
+        "The larger the batch, the worse SOAP, Muon and AdamW compare with momentum, whoever is "
+        "ahead."
+    ),
 )
 def preconditioning_extends() -> Asked:
     """Preconditioned optimizers scale to larger batch sizes than momentum (Zhang et al. of K-FAC;
@@ -333,7 +337,8 @@ def preconditioning_extends() -> Asked:
     return _larger(
         products=products,
         speaks=speaks,
-        said="Their advantage is {} times as large at the largest batch sizes as at the smallest.",
+        said="Momentum's steps over theirs are {} times as large at the largest batch sizes as at "
+        "the smallest.",
         axis="advantage at the largest / at the smallest batch sizes",
     )
 
@@ -460,7 +465,7 @@ def no_rule_holds() -> Asked:
     groups=("rules_digits", "rules_fashion"),
     agrees=(
         "If you can't tune again, let the learning rate follow the square root of the batch "
-        "size: that costs less than a quarter of the steps."
+        "size: that takes less than a quarter more steps than tuning."
     ),
     disagrees=(
         "Following the square root of the batch size with the learning rate costs more than a"

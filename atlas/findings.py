@@ -269,8 +269,7 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
         "",
         "All curves follow. A click on the head of a column sorts by it; the last column leads to "
-        "the report of the run. LARS and LAMB were measured with trust ratios for all parameters, "
-        "and Muon with all matrices orthogonalised; today they leave vectors and the head out.",
+        "the report of the run.",
         "",
         '<div class="sortable" markdown>',
         "",
