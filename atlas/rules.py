@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from orchestrator.analysis import Estimate
 
@@ -72,7 +72,8 @@ class Numbers:
 
     def reach(self, together: int = 1) -> Floats:
         """Half the widths of intervals which hold for so many numbers together."""
-        quantile = stats.t.ppf(1 - (1 - CONFIDENCE) / 2 / together, self.degrees)
+        # `stats.t.ppf` is the same and takes eighty times as long.
+        quantile = special.stdtrit(self.degrees, 1 - (1 - CONFIDENCE) / 2 / together)
         found: Floats = quantile * np.sqrt(np.diag(self.covariance))
         return found
 

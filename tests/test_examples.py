@@ -53,10 +53,10 @@ def test_every_example_is_on_the_page() -> None:
 def test_an_example_reaches_its_goal(sweep: Path, tmp_path: Path) -> None:
     shutil.copytree(EXAMPLES, tmp_path, dirs_exist_ok=True)
     before = {*tmp_path.iterdir()}
-    sizes = read_yaml(sweep)["batch_sizes"]
+    largest = read_yaml(sweep)["batch_sizes"][-1]
     done = orchestrate(
         "sweep", sweep.name, "--no-ray", "--set", "search.trials=1", "--set", "repeats=0",
-        "--set", f"batch_sizes=[{sizes[0]}, {sizes[-1]}]", cwd=tmp_path,
+        "--set", f"batch_sizes=[{largest}]", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     run = RunFiles(tmp_path / "runs" / sweep.stem)
