@@ -19,7 +19,16 @@ from pathlib import Path
 
 from claims import CLAIMS
 from lessons import ranges
-from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, numbers_of, opened, scalings_of
+from measured import (
+    CNN,
+    DIGITS,
+    GROUPS,
+    RUNS,
+    forecasts_of,
+    numbers_of,
+    scalings_of,
+    verdicts_of,
+)
 from picture import intervals, said
 from rules import Answer, Claim
 
@@ -232,7 +241,7 @@ def three_instruments() -> list[tuple[str, Estimate]]:
             continue
         (compared,) = (one for one in forecasts_of(workload) if one.recipe == "sgd")
         found.append((f"{workload}, forecast by the noise scale", compared.forecast))
-        for verdict in opened(f"branch_{GROUPS[workload]}").branches():
+        for verdict in verdicts_of(f"branch_{GROUPS[workload]}"):
             # An interval from 0 to infinity tells nothing.
             if verdict.is_known and verdict.critical is not None and verdict.critical.low:
                 name = f"{workload}, branches after {verdict.at_examples:,} examples"

@@ -19,6 +19,7 @@ from scipy import optimize, stats
 
 import orchestrator
 from orchestrator.analysis import Estimate, Scaling, scalings, tuned
+from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import errors_of
 from orchestrator.analysis.forecasts import Comparison
 from orchestrator.analysis.points import CurvePoint, points_of, trained_points
@@ -136,7 +137,7 @@ class World:
 
     def critical(self, group: str) -> Sequence[tuple[float, float]]:
         """log2 of B_crit at the points of a training, with standard deviations, the first first."""
-        verdicts = sorted(opened(group).branches(), key=lambda verdict: verdict.at_examples)
+        verdicts = sorted(verdicts_of(group), key=lambda verdict: verdict.at_examples)
         return [
             _with_deviation(verdict.critical)
             for verdict in verdicts
@@ -258,6 +259,11 @@ def scalings_of(group: str) -> tuple[Scaling, ...]:
 @cache
 def forecasts_of(workload: str) -> tuple[Comparison, ...]:
     return tuple(opened(GROUPS[workload]).forecasts(MIDDLE[workload]))
+
+
+@cache
+def verdicts_of(group: str) -> tuple[Verdict, ...]:
+    return tuple(opened(group).branches())
 
 
 def points_by(group: str) -> dict[tuple[str, int], CurvePoint | None]:

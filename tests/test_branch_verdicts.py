@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+import torch
 from conftest import refused
 from numpy.typing import NDArray
 from quadratic import expected_risks
@@ -330,19 +331,17 @@ class Place:
         self, noise: NDArray[np.float32], every: int, of_rates: Sequence[float]
     ) -> NDArray[np.float64]:
         """By rate, seed and evaluation: all rates meet the same noise."""
-        h = CURVATURE.astype(np.float32)
-        rates = self.learning_rate * np.array(of_rates, dtype=np.float32)[:, None, None, None]
-        x = np.tile(self.x.astype(np.float32), (len(of_rates), SEEDS, 1, 1))
-        v = np.tile(self.v.astype(np.float32), (len(of_rates), SEEDS, 1, 1))
-        risks = [0.5 * (x * x @ h).mean(axis=-1)]
-        with np.errstate(over="ignore", invalid="ignore"):
-            for step, of_batch in enumerate(noise, start=1):
-                v *= np.float32(self.momentum)
-                v += h * x + of_batch
-                x -= rates * v
-                if step % every == 0:
-                    risks.append(0.5 * (x * x @ h).mean(axis=-1))
-        return np.stack(risks, axis=-1).astype(np.float64)
+        shape = (len(of_rates), *noise.shape[1:])
+        x, v = (torch.tensor(each).float().expand(shape).clone() for each in (self.x, self.v))
+        h, of_all = (torch.tensor(CURVATURE).float().expand(to).clone() for to in (64, shape))
+        rates = self.learning_rate * torch.tensor(of_rates)[:, None, None, None].expand(shape)
+        risks = [0.5 * (x * x @ h).mean(dim=-1)]
+        for step, of_batch in enumerate(torch.from_numpy(noise), start=1):
+            v.mul_(self.momentum).addcmul_(of_all, x).add_(of_batch)
+            x.addcmul_(rates, v, value=-1)
+            if step % every == 0:
+                risks.append(0.5 * (x * x @ h).mean(dim=-1))
+        return torch.stack(risks, dim=-1).double().numpy()
 
 
 def places(learning_rate: float, momentum: float) -> list[Place]:
