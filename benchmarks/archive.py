@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 from command_line import parser_of, print_result
 from numpy.typing import NDArray
-from pyarrow.csv import write_csv
+from pyarrow.csv import WriteOptions, write_csv
 
 from orchestrator.records import Choice, EvaluationGrid, Goal, Range, Space, Study
 from orchestrator.results import RunFiles
@@ -201,7 +201,9 @@ def _publish(path: Path, plant: Planted) -> None:
         }  # fmt: skip
         (own / "metadata.json").write_text(json.dumps(metadata))
         begin, end = np.searchsorted(of, [row["trial"], row["trial"] + 1]).tolist()
-        write_csv(columns.slice(begin, end - begin), own / "measurements.csv")
+        with (own / "measurements.csv").open("wb") as file:
+            file.write(f"{','.join(columns.column_names)}\n".encode())  # Arrow would quote them
+            write_csv(columns.slice(begin, end - begin), file, WriteOptions(include_header=False))
 
 
 def publish_archive(path: Path, plants: Sequence[Planted]) -> None:
