@@ -208,8 +208,9 @@ def workloads_differ() -> Asked:
     """How far the batch size scales differs enormously between workloads (Shallue et al.).
 
     We divide the steps of momentum at batch size 32 by those at 512, on the three workloads of real
-    data, and compare each two workloads. The claim agrees if one of the three ratios lies beyond 2
-    with its whole interval, widened for three. *Equal*: all lie within a factor of 1.25.
+    data, and compare each pair of workloads. The claim agrees if one of the three ratios lies
+    beyond a factor of 2 of 1 with its whole interval, widened for three. *Equal*: all lie within a
+    factor of 1.25.
     """
     speedups = {
         workload: _speedup(workload, "momentum", (32, 512))
@@ -414,10 +415,10 @@ def no_rule_holds() -> Asked:
 
     Each rule starts from the best rate of an earlier run at one batch size (16 on the digits, 32 on
     Fashion-MNIST; momentum 0.9). We divide its steps at every other batch size by the tuned ones,
-    and that by the same where it starts. A rule fails, which goes first, if one ratio lies above
-    1.25, widened for all of its ratios, or if less than half of the repeats reach the goal. It
-    holds if all eight ratios lie below 1.5, widened for three rules. The claim agrees if each rule
-    fails, and disagrees if one holds.
+    and this ratio by that at the batch size where the rule starts. A rule fails (this is decided
+    first) if one ratio lies above 1.25, widened for all of its ratios, or if fewer than half of the
+    repeats reach the goal. It holds if all eight ratios lie below 1.5, widened for three rules. The
+    claim agrees if each rule fails, and disagrees if one holds.
     """
     products, never = _costs_of_rules()
 
@@ -667,10 +668,10 @@ def stricter_goals() -> Asked:
     """The critical batch size grows as training proceeds, so that a stricter goal allows a larger
     batch (McCandlish et al.).
 
-    For SGD, momentum, AdamW and Muon on the three workloads of real data, we divide the factor by
-    which steps fall from the smallest to the largest batch size to the strictest goal by that to
-    the loosest. The claim agrees if the geometric mean lies above 1. *Equal*: it lies within a
-    factor of 1.25 of 1.
+    For SGD, momentum, AdamW and Muon on the three workloads of real data, we take the factor by
+    which steps to a goal fall from the smallest to the largest batch size, and divide that of the
+    strictest goal by that of the loosest. The claim agrees if the geometric mean lies above 1.
+    *Equal*: it lies within a factor of 1.25 of 1.
     """
     products, speaks = {}, list[int]()
     for workload, recipe in itertools.product(GROUPS, ("sgd", "momentum", "adamw", "muon")):
@@ -783,9 +784,10 @@ def no_loss_of_quality() -> Asked:
     a goal. The four points that reached an error of 2.5 % first are trained again with 20 other
     seeds each. We take the lowest validation error of each repeat, and the mean of each point, and
     subtract the mean over points at batch size 32 from that at the full batch. The claim agrees if
-    the interval of the difference lies below 0.003; otherwise it disagrees if it lies above 0.
+    the interval of the difference lies below 0.003; otherwise it disagrees if the interval lies
+    above 0.
 
-    Added when the answer was known, and without a part in it: points that reach 2.5 % first need
+    Added when the answer was known, and not part of the rule: points that reach 2.5 % first need
     not be those that come to the lowest error. So the lowest error of any of the 64 trials is told
     beside it. At the full batch, the first points were the wrong ones to judge quality by; a run
     that chooses its points by a stricter goal is to follow.
@@ -836,10 +838,10 @@ def first_passage_flatters() -> Asked:
     """A goal that is reached once is often lost again, above all at small batch sizes, so that
     first passage makes small batches look better than they are.
 
-    For SGD, momentum, AdamW and Muon on the three workloads of real data, we divide the steps to a
-    goal that holds for three measurements by those to the same goal at first, at the smallest batch
-    size, and that by the same at the largest. The claim agrees if the geometric mean lies above 1.
-    *Equal*: it lies within a factor of 1.25 of 1.
+    For SGD, momentum, AdamW and Muon on the three workloads of real data, we divide the steps until
+    a goal holds for three measurements by those until it is first passed, and divide this ratio at
+    the smallest batch size by that at the largest. The claim agrees if the geometric mean lies
+    above 1. *Equal*: it lies within a factor of 1.25 of 1.
     """
     products, speaks = {}, list[int]()
     for workload, recipe in itertools.product(GROUPS, ("sgd", "momentum", "adamw", "muon")):

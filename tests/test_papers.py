@@ -105,6 +105,12 @@ def test_pages_quote_what_the_quickstart_answers() -> None:
     printed = called("frontier", QUICKSTART).splitlines()
     first = [" ".join(line.split()) for line in printed[2:5]]
     assert [line for line in first if line not in page["docs/first-sweep.md"]] == []
+    repeats = [row.repeats for row in frontier_of(run) if row.repeats]
+    lost = (
+        f"{sum(one.lost or 0 for one in repeats)} of {sum(one.reached for one in repeats)} repeats"
+    )
+    assert lost in page["README.md"]
+    assert lost in plain((ROOT / "docs/limits.md").read_text())
     medians = [
         row.repeats.median for row in frontier_of(run) if row.recipe == "sgd" and row.repeats
     ]

@@ -213,7 +213,7 @@ class Stop(Part):
     """How many of the best trials of each study are known exactly: steps, order and ties. With 1,
     only the winner is."""
     repeats_stay: bool = Field(default=True, examples=[False])
-    """Train the repeats that judge on after their goals: until three measurements in a row have
+    """Train judging repeats further after their goals: until three measurements in a row have
     passed, or to 2.5 times the steps. So the page can say how often a goal is lost again."""
 
     @model_validator(mode="after")
@@ -267,7 +267,7 @@ class Resources(Part):
     max_devices: int = Field(default=1, ge=1, le=100_000, examples=[8])
     """The most ranks of one trial."""
     gpus_per_device: float | None = Field(default=None, ge=0, le=1, examples=[0.25])
-    """GPUs of each rank. Below 1, several trials of one rank share a GPU. Default: 1 where there
+    """GPUs of each rank. Below 1, trials of one rank each share a GPU. Default: 1 where there
     are GPUs, else 0."""
     cpus_per_rank: int = Field(default=1, ge=1, le=100_000, examples=[4])
     """Cores of each rank, and threads that torch computes with there."""
@@ -317,7 +317,7 @@ class Resources(Part):
 
 
 class Faults(Part):
-    """What happens when a trial fails, hangs, or cannot be written."""
+    """What happens when a trial fails or hangs, or the run cannot be written."""
 
     max_failures: int = Field(default=2, ge=0, le=MANY, examples=[5])
     """How often a trial is tried again before it counts as failed. A lost machine does not
@@ -402,7 +402,7 @@ class Sweep(Part):
     checkpoint: Annotated[Checkpoints, FREE] = Checkpoints()
     """How often a trial saves its state."""
     faults: Annotated[Faults, FREE] = Faults()
-    """What happens when a trial fails, hangs, or cannot be written."""
+    """What happens when a trial fails or hangs, or the run cannot be written."""
     resources: Annotated[Resources, FREE] = Resources()
     """How many ranks, hence devices, train one trial."""
     report: Annotated[Report, FREE] = Report()
