@@ -34,6 +34,7 @@ OF_EACH, TOGETHER = 15 / 20, 50 / 60
 SMOKE = [
     "--set", "batch_sizes=[16, 32, 64, 256]", "--set", "search={trials: 4}",
     "--set", "repeats={count: 2, of: 3}", "--set", "recipes=[sgd]", "--no-ray",
+    "--set", "stop={repeats_stay: false}", "--set", "budget={epochs: 20}",
 ]  # fmt: skip
 
 
