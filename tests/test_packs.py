@@ -69,7 +69,11 @@ def test_a_pack_is_of_one_kind_and_no_larger_than_asked(sweep_file: SweepFile) -
         ),
         (
             {"workloads": ["noisy_quadratic?d=2000000"], "goals": None},
-            Resources(), 1, "do not fit into a cache",
+            Resources(), 1, "several models of 7.63 MiB do not fit into a cache",
+        ),
+        (
+            {"workloads": ["noisy_quadratic"], "goals": None, "batch_sizes": [256]},
+            Resources(), 1, "several batches of 0.977 MiB do not fit into a cache",
         ),
     ],
 )  # fmt: skip

@@ -182,7 +182,7 @@ def seconds_at_most(studies: Iterable[Study], data_dir: Path | None) -> float:
             best_width(trial, "cpu", data_dir, costs)
         except Exception:  # an error in the workload's code is reported when it is trained
             return math.inf
-        _, flops = costs[study.workload, trial.params.get("precision")]
+        _, flops, _ = costs[study.workload, trial.params.get("precision")]
         splits = splits_of(load_workload(study.workload), data_dir)
         seen = sum(data.size or 0 for name, data in splits.items() if name != "train")
         looks = evaluations(study, study.budget_steps)

@@ -27,6 +27,7 @@ from orchestrator.training.stack import Stack
 from orchestrator.training.trainer import Trainer, fresh_model
 from orchestrator.workloads import Split, Workload, first, metaparameters_of, prepare
 from orchestrator.workloads.splits import source_of
+from orchestrator.workloads.trees import leaves
 
 DeviceKind = Literal["cpu", "cuda"]
 """Type of device."""
@@ -44,8 +45,12 @@ steps per second were measured."""
 BUSY_FLOPS: dict[DeviceKind, float] = {"cpu": 8e7, "cuda": 2e10}
 """Floating-point operations of a step above which a single trial keeps a device busy."""
 
-Costs = dict[tuple[object, ...], tuple[int, float]]
-"""Workload and precision -> bytes of a model's weights, operations of a step per example."""
+BUSY_BYTES: dict[DeviceKind, float] = {"cpu": 1e6, "cuda": math.inf}
+"""Bytes of a batch above which those of several trials push each other out of the cache."""
+
+Costs = dict[tuple[object, ...], tuple[int, float, int]]
+"""Workload and precision -> bytes of a model's weights; operations of a step and bytes of a batch
+per example."""
 
 PER_WEIGHT = 4
 """Numbers per weight: the weight, its gradient and two moments."""
@@ -203,17 +208,19 @@ def best_width(
     model = trial.study.workload, trial.params.get("precision")
     if model not in costs:
         costs[model] = _cost(trial, data_dir, FAST_BYTES[kind] // (PER_WEIGHT * NARROWEST))
-    weights, flops = costs[model]
+    weights, flops, example = costs[model]
     width = int(FAST_BYTES[kind] / (PER_WEIGHT * weights))
     if width < NARROWEST:
         return 1, f"several models of {weights / 2**20:,.3g} MiB do not fit into a cache"
     if (flops := flops * trial.study.batch_size) > BUSY_FLOPS[kind]:
         return 1, f"a step of {flops:.2g} operations keeps a device busy by itself"
+    if (batch := example * trial.study.batch_size) > BUSY_BYTES[kind]:
+        return 1, f"several batches of {batch / 2**20:,.3g} MiB do not fit into a cache"
     return min(width, WIDEST[kind]), ""
 
 
-def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float]:
-    """Returns what a model costs, with 0 operations if it is larger than `largest`."""
+def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float, int]:
+    """Returns what a model costs, with no operations and bytes if it is larger than `largest`."""
     ranks = Ranks()
     workload, splits = prepare(trial.study.workload, data_dir, ranks.device)
     examples = min(2, trial.study.batch_size)
@@ -223,9 +230,11 @@ def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float
     try:
         weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
         if weights > largest:
-            return weights, 0
+            return weights, 0, 0
         with flop_counter() as counter:
             trainer.advance(1)
     finally:
         trainer.close()
-    return weights, counter.get_total_flops() / examples
+    parts = [leaf for _, leaf in leaves(splits["train"].batch(torch.tensor([0])))]
+    example = sum(part.numel() * part.element_size() for part in parts)
+    return weights, counter.get_total_flops() / examples, example
