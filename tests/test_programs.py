@@ -67,6 +67,10 @@ SWEEP = {
 }
 
 
+def in_file(name: str) -> dict[str, str]:
+    return {"from": "jsonl", "file": f"{{folder}}/{name}"}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "quadratic.py").write_text(SCRIPT)
@@ -132,6 +136,21 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"program": "python quadratic.py {batch_size}"}, {}, "no-effect", ["learning_rate"]),
         ({"program": "python quadratic.py {args}"}, {}, "no-effect", ["{batch_size}"]),
         ({"program": f"{COMMAND} -{{args}}{{seed}}"}, {}, "wrong-value", ["-{args}{seed}"]),
+        ({"program": f"{COMMAND} -x={{args}}"}, {}, "wrong-value", ["-x={args}"]),
+        ({"metrics": in_file("{args}")}, {}, "unknown-name", ["args"]),
+        # The place of the numbers is nothing that the program is told.
+        (
+            {"program": "python quadratic.py {args}", "metrics": in_file("{batch_size}")},
+            {},
+            "no-effect",
+            ["{batch_size}"],
+        ),
+        (
+            {"program": f"{COMMAND} {{args}}", "arguments": {"learning_rate": "a", "seed": "a"}},
+            {},
+            "given-twice",
+            ["'a'"],
+        ),
         ({"program": f"{COMMAND} {{batch_tokens}}"}, {}, "missing-key", ["tokens_per_example"]),
         ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
         ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
