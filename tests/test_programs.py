@@ -217,6 +217,8 @@ def test_reports(folder: Path) -> None:
         ([{"step": 5, "loss": 1}, {"step": 5, "loss": 2}], "step 5"),
         ([{"step": 5, "loss": 1}, {"step": 4, "loss": 2}], "step 4 after step 5"),
         ([{"step": step, "loss": loss} for step, loss in [(5, 1), (6, 1), (5, 2)]], "anew"),
+        # Too late for a goal: the step has been judged without it.
+        ([{"step": 5, "x": 1}, {"step": 6, "x": 1}, {"step": 5, "loss": 2}], "step 5 after step 6"),
         ([{"step": 1.5, "loss": 1}], "whole number"),
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),
