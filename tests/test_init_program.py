@@ -183,6 +183,16 @@ def test_a_start_trains_as_written_and_reaches_its_goal(kind: str, tmp_path: Pat
         assert swept.returncode == 0, swept.stdout
 
 
+def test_a_name_may_hold_words_of_the_starters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called("init", "RATE_CLASS")
+    assert '["RATE_CLASS.py:RateClass"]' in (tmp_path / "RATE_CLASS.yaml").read_text()
+    called("init", "BIN_NAME", "--slurm")
+    assert "sbatch BIN_NAME.sbatch" in (tmp_path / "BIN_NAME.sbatch").read_text()
+
+
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_mine.py").write_text("mine")
