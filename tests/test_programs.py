@@ -48,11 +48,12 @@ COMMAND = (
     "--max-steps {steps}"
 )
 PATTERN = r"step (?P<step>[\d,]+): loss (?P<loss>\S+)"
+PRINTED = {"from": "stdout", "pattern": PATTERN}
 PROGRAM = {
     "program": COMMAND,
     "name": "quadratic",
     "goal": "loss < 0.3",
-    "metrics": {"from": "stdout", "pattern": PATTERN},
+    "metrics": PRINTED,
     "examples": 100_000,
 }
 SWEEP = {
@@ -163,6 +164,7 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"function": "a.py:main"}, {}, "not-together", ["function"]),
         ({"metrics": {"from": "stdout"}}, {}, "missing-key", ["pattern", "stdout"]),
         ({"metrics": {"file": "a"}}, {}, "no-effect", ["file", "jsonl"]),
+        ({"metrics": {**PRINTED, "step": "s"}}, {}, "no-effect", ["step", "jsonl"]),
         # A place that trials share: one would hear what another had written.
         ({"metrics": {"from": "jsonl", "file": "a.log"}}, {}, "wrong-value", ["a.log"]),
         ({"metrics": {"from": "tensorboard", "folder": "b"}}, {}, "wrong-value", ["b"]),
