@@ -29,7 +29,7 @@ from orchestrator.programs.hearing import Events, Lines, ProgramFailed
 from orchestrator.programs.keeper import LOG_BYTES
 from orchestrator.programs.starting import Devices, Kept, Start
 from orchestrator.programs.trials import Event, train_program
-from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
+from orchestrator.records import MANY, EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
 pytestmark = pytest.mark.dear
 
@@ -369,6 +369,15 @@ def test_a_full_disk_for_the_output_ends_nothing(tmp_path: Path) -> None:
     full = Devices(starts=(partial(kept, log="/dev/full"),))
     finished = train(tmp_path, trial_of(program("print('x' * 10**6)\n" + REACHES)), devices=full)
     assert finished.outcome.status == "reached"
+
+
+def test_ranks_wait_for_each_other_as_long_as_for_reports(tmp_path: Path) -> None:
+    """For ever, with `hang_seconds: null`. So may whoever waits for the end of a program."""
+    code = "tell(1, loss=float(os.environ['ORCHESTRATE_PATIENCE']))"
+    assert losses(train(tmp_path, trial_of(program(code)))) == [(1, MANY)]
+    files = {name: str(tmp_path / name) for name in ("log", "reports", "lock")}
+    with closing(Kept(Start(command=["true"], environment={}, cwd="/", **files))) as ended:
+        assert ended.ended(math.inf) is not None
 
 
 def test_reports_that_can_not_be_kept_are_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from conftest import called, made, orchestrate, refused
 from quadratic import steps_to_goal
 
 import orchestrator
+from orchestrator.cli.planning import _timed
 from orchestrator.files.own_code import UserFolder
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
@@ -395,6 +396,15 @@ def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
     run, _ = made(folder / "run", validated(SWEEP, "sweep.yaml"))
     with refused("incomparable", 600, 700):
         refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
+
+
+def test_a_program_that_hangs_ends_no_plan(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "quadratic.py").write_text("import time; time.sleep(1000)")
+    sweep = validated({**SWEEP, "faults": {"hang_seconds": 0.2}}, "sweep.yaml")
+    assert _timed(plan(sweep).studies[0], sweep.resources, sweep.faults) is None
+    assert "hang_seconds" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # since it starts Ray, on which classes are timed
