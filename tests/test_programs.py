@@ -16,7 +16,7 @@ from quadratic import steps_to_goal
 
 import orchestrator
 from orchestrator.cli.planning import _timed
-from orchestrator.files.own_code import UserFolder
+from orchestrator.files.own_code import UserFolder, import_own
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
@@ -341,6 +341,8 @@ def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> N
     trial = Trial(study=study, index=0, seed=7, params={"steps": 3, "seed": 4})
     told = values_of(trial, 1, folder)
     assert (told["steps"], told["seed"]) == (600, 7)
+    with refused("unknown-name", "'man'", "main"):
+        import_own("function", "mine.py:man")
 
 
 @pytest.mark.dear
