@@ -172,6 +172,7 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"metrics": {"from": "stdout", "pattern": "(?P<loss>.)"}}, {}, "wrong-value", ["step"]),
         ({"metrics": {"from": "stdout", "pattern": "("}}, {}, "wrong-value", ["("]),
         ({}, {"budget": None}, "missing-key", ["budget"]),
+        ({"examples": None}, {"batch_sizes": ["full"]}, "endless-data", ["`examples`"]),
         ({}, {"budget": {"steps": 9, "inherit": 2}}, "not-together", ["inherit", "resumes"]),
         ({}, {"evaluate": {"spacing": 0.1}}, "no-effect", ["evaluate.spacing"]),
         (
