@@ -347,19 +347,19 @@ def test_a_goal_may_be_asked_of_some_workloads_only(tmp_path: Path) -> None:
         reached("val/error < 0.2", "*: val/error<0.2")
 
 
-@pytest.mark.parametrize(("reached_at", "starves"), [(50, True), (12, False)])
+@pytest.mark.parametrize(
+    ("status", "reached_at", "starves"),
+    [("exhausted", 50, True), ("exhausted", 12, False), ("failed", 50, False)],
+)
 def test_a_budget_below_what_larger_batches_needed_is_told(
-    reached_at: int, starves: bool, tmp_path: Path
+    status: Status, reached_at: int, starves: bool, tmp_path: Path
 ) -> None:
     """100 steps of 8 examples, where 64 at once took so many steps."""
     own = make_trial(goals=["val/error < 0.1"], grid=EvaluationGrid(spacing=0, min_gap=1))
     small, large = (replace(own.study, batch_size=size) for size in (8, 64))
     run = new_run(tmp_path, small, large)
-    for study, status, step, error in (
-        (small, "exhausted", 100, 0.2),
-        (large, "reached", reached_at, 0.05),
-    ):
-        run.write(ended(replace(own, study=study), status, {step: error}))
+    run.write(ended(replace(own, study=small), status, {100: 0.2}))
+    run.write(ended(replace(own, study=large), "reached", {reached_at: 0.05}))
     of_small, of_large = ("; ".join(row.warnings) for row in frontier_of(run))
     told = "its budget of 800 examples is less than the 3,200 that batch size 64 needed"
     assert (told in of_small) == starves

@@ -72,6 +72,7 @@ def test_a_command_keeps_what_it_says_itself() -> None:
         (["Iteration   5 | Loss:     -2.5 | Accuracy: 0.5"], "loss < -2.5"),
         (["step 1 loss 2 val_err 0.5", "step 2 loss 1 val_err 0.25"], "val_err < 0.25"),
         (["global_step=3 val/acc=0.5", "global_step=6 val/acc=0.75"], "val_acc > 0.75"),
+        (["step 1 ppl 1,010.5", "step 2 ppl 9.0E+02", "step 3 ppl NaN"], "ppl < 900"),
         (["epoch 1 step 5 loss 3", "epoch 2 step 5 loss 2", "epoch 3 step 1 loss 2"], ""),
         (["epoch 3: loss 2.5", "step 5 took 3 s", "{'loss': 2.5, 'epoch': 1}"], ""),
     ],
@@ -181,6 +182,16 @@ def test_a_start_trains_as_written_and_reaches_its_goal(kind: str, tmp_path: Pat
         fewer = [f"--set={key}" for key in ends]
         swept = orchestrate("sweep", "my_first.yaml", "--no-ray", *fewer, cwd=tmp_path)
         assert swept.returncode == 0, swept.stdout
+
+
+def test_a_name_may_hold_words_of_the_starters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called("init", "RATE_CLASS")
+    assert '["RATE_CLASS.py:RateClass"]' in (tmp_path / "RATE_CLASS.yaml").read_text()
+    called("init", "BIN_NAME", "--slurm")
+    assert "sbatch BIN_NAME.sbatch" in (tmp_path / "BIN_NAME.sbatch").read_text()
 
 
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

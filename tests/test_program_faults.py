@@ -25,11 +25,11 @@ from driving import children
 
 from orchestrator.files.places import Place
 from orchestrator.programs import starting, trials
-from orchestrator.programs.hearing import Lines, ProgramFailed
+from orchestrator.programs.hearing import Events, Lines, ProgramFailed
 from orchestrator.programs.keeper import LOG_BYTES
 from orchestrator.programs.starting import Devices, Kept, Start
 from orchestrator.programs.trials import Event, train_program
-from orchestrator.records import EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
+from orchestrator.records import MANY, EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
 
 pytestmark = pytest.mark.dear
 
@@ -371,6 +371,15 @@ def test_a_full_disk_for_the_output_ends_nothing(tmp_path: Path) -> None:
     assert finished.outcome.status == "reached"
 
 
+def test_ranks_wait_for_each_other_as_long_as_for_reports(tmp_path: Path) -> None:
+    """For ever, with `hang_seconds: null`. So may whoever waits for the end of a program."""
+    code = "tell(1, loss=float(os.environ['ORCHESTRATE_PATIENCE']))"
+    assert losses(train(tmp_path, trial_of(program(code)))) == [(1, MANY)]
+    files = {name: str(tmp_path / name) for name in ("log", "reports", "lock")}
+    with closing(Kept(Start(command=["true"], environment={}, cwd="/", **files))) as ended:
+        assert ended.ended(math.inf) is not None
+
+
 def test_reports_that_can_not_be_kept_are_named(tmp_path: Path) -> None:
     lost = Devices(starts=(partial(kept, reports=str(tmp_path / "no/reports")),))
     with pytest.raises(ProgramFailed, match=r"No such file or directory: .*no/reports"):
@@ -404,6 +413,35 @@ def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:
     finally:
         for each in held:
             os.close(each)
+
+
+def test_training_and_validation_may_each_have_a_file_of_events(tmp_path: Path) -> None:
+    written = pytest.importorskip("tensorboardX").SummaryWriter
+    with written(tmp_path / "a") as training, written(tmp_path / "b") as validation:
+        training.add_scalar("time", 9, 5, walltime=1)
+        validation.add_scalar("loss", 2, 5, walltime=2)
+        training.add_scalar("time", 8, 6, walltime=3)
+    assert [*Events(tmp_path).new(0)] == [
+        {"step": 5, "time": 1, "program/time": 9},
+        {"step": 5, "time": 2, "loss": 2},
+        {"step": 6, "time": 3, "program/time": 8},
+    ]
+
+
+def test_the_file_of_the_numbers_may_depend_on_the_devices(tmp_path: Path) -> None:
+    heard = Heard(source="jsonl", place="{folder}/{batch_size_per_device}")
+    code = "open('{folder}/4', 'w').write('{\"step\": 1, \"loss\": 0.5}')"
+    trial = trial_of(program(code, heard=heard), batch_size=8)
+    two = Devices(count=2, starts=(IMPATIENT,))
+    assert losses(train(tmp_path, trial, devices=two)) == [(1, 0.5)]
+
+
+def test_a_printed_time_is_a_metric_and_no_clock(tmp_path: Path) -> None:
+    heard = replace(PRINTED, pattern=rf"{PRINTED.pattern} time (?P<time>\d+)")
+    code = "print('step 1 loss 5 time 1000\\nstep 2 loss 5 time 2000', flush=True)"
+    first, last = train(tmp_path, trial_of(program(code, heard=heard))).measurements
+    assert last.metrics == {"loss": 5, "program/time": 2000}
+    assert last.seconds - first.seconds < 100
 
 
 def test_a_file_of_events_that_holds_none_is_refused(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from conftest import called, made, orchestrate, refused
 from quadratic import steps_to_goal
 
 import orchestrator
-from orchestrator.files.own_code import UserFolder
+from orchestrator.cli.planning import _timed
+from orchestrator.files.own_code import UserFolder, import_own
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
@@ -48,11 +49,12 @@ COMMAND = (
     "--max-steps {steps}"
 )
 PATTERN = r"step (?P<step>[\d,]+): loss (?P<loss>\S+)"
+PRINTED = {"from": "stdout", "pattern": PATTERN}
 PROGRAM = {
     "program": COMMAND,
     "name": "quadratic",
     "goal": "loss < 0.3",
-    "metrics": {"from": "stdout", "pattern": PATTERN},
+    "metrics": PRINTED,
     "examples": 100_000,
 }
 SWEEP = {
@@ -65,6 +67,10 @@ SWEEP = {
     "budget": {"steps": 600},
     "search": {"trials": 4},
 }
+
+
+def in_file(name: str) -> dict[str, str]:
+    return {"from": "jsonl", "file": f"{{folder}}/{name}"}
 
 
 @pytest.fixture
@@ -132,6 +138,21 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"program": "python quadratic.py {batch_size}"}, {}, "no-effect", ["learning_rate"]),
         ({"program": "python quadratic.py {args}"}, {}, "no-effect", ["{batch_size}"]),
         ({"program": f"{COMMAND} -{{args}}{{seed}}"}, {}, "wrong-value", ["-{args}{seed}"]),
+        ({"program": f"{COMMAND} -x={{args}}"}, {}, "wrong-value", ["-x={args}"]),
+        ({"metrics": in_file("{args}")}, {}, "unknown-name", ["args"]),
+        # The place of the numbers is nothing that the program is told.
+        (
+            {"program": "python quadratic.py {args}", "metrics": in_file("{batch_size}")},
+            {},
+            "no-effect",
+            ["{batch_size}"],
+        ),
+        (
+            {"program": f"{COMMAND} {{args}}", "arguments": {"learning_rate": "a", "seed": "a"}},
+            {},
+            "given-twice",
+            ["'a'"],
+        ),
         ({"program": f"{COMMAND} {{batch_tokens}}"}, {}, "missing-key", ["tokens_per_example"]),
         ({"max_per_device": 4}, {}, "no-effect", ["max_per_device", "accumulation_steps"]),
         ({"program": COMMAND.replace("python ", "")}, {}, "missing-file", ["python quadratic.py"]),
@@ -144,12 +165,14 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"function": "a.py:main"}, {}, "not-together", ["function"]),
         ({"metrics": {"from": "stdout"}}, {}, "missing-key", ["pattern", "stdout"]),
         ({"metrics": {"file": "a"}}, {}, "no-effect", ["file", "jsonl"]),
+        ({"metrics": {**PRINTED, "step": "s"}}, {}, "no-effect", ["step", "jsonl"]),
         # A place that trials share: one would hear what another had written.
         ({"metrics": {"from": "jsonl", "file": "a.log"}}, {}, "wrong-value", ["a.log"]),
         ({"metrics": {"from": "tensorboard", "folder": "b"}}, {}, "wrong-value", ["b"]),
         ({"metrics": {"from": "stdout", "pattern": "(?P<loss>.)"}}, {}, "wrong-value", ["step"]),
         ({"metrics": {"from": "stdout", "pattern": "("}}, {}, "wrong-value", ["("]),
         ({}, {"budget": None}, "missing-key", ["budget"]),
+        ({"examples": None}, {"batch_sizes": ["full"]}, "endless-data", ["`examples`"]),
         ({}, {"budget": {"steps": 9, "inherit": 2}}, "not-together", ["inherit", "resumes"]),
         ({}, {"evaluate": {"spacing": 0.1}}, "no-effect", ["evaluate.spacing"]),
         (
@@ -198,6 +221,8 @@ def test_reports(folder: Path) -> None:
         ([{"step": 5, "loss": 1}, {"step": 5, "loss": 2}], "step 5"),
         ([{"step": 5, "loss": 1}, {"step": 4, "loss": 2}], "step 4 after step 5"),
         ([{"step": step, "loss": loss} for step, loss in [(5, 1), (6, 1), (5, 2)]], "anew"),
+        # Too late for a goal: the step has been judged without it.
+        ([{"step": 5, "x": 1}, {"step": 6, "x": 1}, {"step": 5, "loss": 2}], "step 5 after step 6"),
         ([{"step": 1.5, "loss": 1}], "whole number"),
         ([{"step": "x", "loss": 1}], "whole number"),
         ([{"loss": 1}], "'step'"),
@@ -317,6 +342,8 @@ def test_a_metaparameter_of_a_function_may_be_called_anything(folder: Path) -> N
     trial = Trial(study=study, index=0, seed=7, params={"steps": 3, "seed": 4})
     told = values_of(trial, 1, folder)
     assert (told["steps"], told["seed"]) == (600, 7)
+    with refused("unknown-name", "'man'", "main"):
+        import_own("function", "mine.py:man")
 
 
 @pytest.mark.dear
@@ -372,6 +399,15 @@ def test_a_budget_that_programs_were_told_stays(folder: Path) -> None:
     run, _ = made(folder / "run", validated(SWEEP, "sweep.yaml"))
     with refused("incomparable", 600, 700):
         refuse_incomparable(run, plan(validated({**SWEEP, "budget": {"steps": 700}}, "sweep.yaml")))
+
+
+def test_a_program_that_hangs_ends_no_plan(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "quadratic.py").write_text("import time; time.sleep(1000)")
+    sweep = validated({**SWEEP, "faults": {"hang_seconds": 0.2}}, "sweep.yaml")
+    assert _timed(plan(sweep).studies[0], sweep.resources, sweep.faults) is None
+    assert "hang_seconds" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # since it starts Ray, on which classes are timed

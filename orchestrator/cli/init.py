@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
@@ -86,10 +87,7 @@ def init(
         made = "Mine"
     words = {"NAME": name, "CLASS": made, **KINDS[kind]}
     for file, starter in files.items():
-        text = (STARTERS / f"{starter}.txt").read_text()
-        for word, meaning in words.items():
-            text = text.replace(word, meaning)
-        file.write_text(text)
+        file.write_text(_filled(starter, words))
     schema = _write_schema()
     say(
         f"Written: {', '.join([*map(str, files), schema])}. Next:\n"
@@ -103,9 +101,14 @@ def _for_slurm(name: str) -> None:
     """Writes a script for sbatch, with which the job finds this installation."""
     file = Path(f"{name}.sbatch")
     _check_new(file)
-    text = (STARTERS / "slurm.txt").read_text().replace("NAME", name)
-    file.write_text(text.replace("BIN", str(Path(sys.executable).parent)))
+    file.write_text(_filled("slurm", {"NAME": name, "BIN": str(Path(sys.executable).parent)}))
     say(f"Written: {file}. Edit its lines marked EDIT, then:\n  sbatch {file} my_sweep.yaml")
+
+
+def _filled(starter: str, words: Mapping[str, str]) -> str:
+    """A starter with each of these words replaced, but not within what replaces another."""
+    text = (STARTERS / f"{starter}.txt").read_text()
+    return re.sub("|".join(words), lambda word: words[word[0]], text)
 
 
 def _check_new(file: Path) -> None:
@@ -179,8 +182,7 @@ def _for_program(name: str, program: str, seconds: float) -> None:
         "LOWEST": f"{rate / 10:.1e}",
         "HIGHEST": f"{rate * 10:.1e}",
     }
-    text = (STARTERS / "program.txt").read_text()
-    file.write_text(re.sub("|".join(words), lambda word: words[word[0]], text))
+    file.write_text(_filled("program", words))
     if exit_ is None:
         say(f"It was ended after {seconds:g} s. --seconds lets it train longer.")
     say(
@@ -230,19 +232,15 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         path = Path(folder)
         reports, output = path / "reports.jsonl", path / "output.txt"
         variables = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}
-        kept = Kept(
-            Start(
-                command=[filled(part, values) for part in split(program)],
-                environment=environment(variables),
-                cwd=str(Path.cwd()),
-                log=str(output),
-                reports=str(reports),
-                lock=str(path / "lock"),
-                patience=2,
-            )
+        start = Start(
+            command=[filled(part, values) for part in split(program)],
+            environment=environment(variables),
+            cwd=str(Path.cwd()),
+            log=str(output),
+            reports=str(reports),
+            lock=str(path / "lock"),
+            patience=2,
         )
-        try:
+        with closing(Kept(start)) as kept:
             exit_ = kept.ended(seconds)
-        finally:
-            kept.close()
         return output.read_text(errors="replace"), exit_, list(Lines(reports).new(1))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from orchestrator.planning.machines import Cluster
     from orchestrator.planning.outlook import Between, Outlook, Speed, StudyOutlook
-    from orchestrator.planning.sweep import Resources, Sweep
+    from orchestrator.planning.sweep import Faults, Resources, Sweep
     from orchestrator.records import Study, StudyKey
     from orchestrator.results import RunFiles
 
@@ -278,7 +278,7 @@ def _speeds(
             say(str(error))
         return run
 
-    speeds = {s.key: _timed(s, resources) for s in studies if s.program is not None}
+    speeds = {s.key: _timed(s, resources, sweep.faults) for s in studies if s.program is not None}
     classes = [study for study in studies if study.program is None]
     if short := calibration_of(classes, widths=together):
         speeds |= speeds_of(train("short", short))
@@ -288,13 +288,13 @@ def _speeds(
     return speeds, room
 
 
-def _timed(study: Study, resources: Resources) -> Speed | None:
+def _timed(study: Study, resources: Resources, faults: Faults) -> Speed | None:
     """The speed of a program on this machine. Says why if it can't be timed."""
     from orchestrator.planning.outlook import program_speed
     from orchestrator.programs.hearing import ProgramFailed
 
     try:
-        if (speed := program_speed(study, resources.devices(study))) is None:
+        if (speed := program_speed(study, resources.devices(study, faults.hang_seconds))) is None:
             say(f"{study.key}: it reported less than twice, so its steps can't be timed.")
     except ProgramFailed as error:
         say(f"{study.key}: {error}")

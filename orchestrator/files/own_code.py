@@ -104,7 +104,7 @@ def import_own(kind: str, name: str) -> Callable[..., Any]:
     try:
         found: Callable[..., Any] = getattr(module, attribute)
     except AttributeError:
-        names = [n for n, v in vars(module).items() if isinstance(v, type)]
+        names = [n for n, v in vars(module).items() if isinstance(v, type | FunctionType)]
         raise unknown(f"attribute of {module_name}:", attribute, names) from None
     return found
 

@@ -82,7 +82,8 @@ def _resolve_full(size: int | str, workload: str, train_size: int | None) -> int
         return size
     if train_size is None:
         raise BadInput(
-            f"batch_sizes: `full` needs a finite training set, but {workload} never ends.",
+            f"batch_sizes: `full` needs a finite training set, but that of {workload} never ends "
+            f"or belongs to a program without `examples`.",
             code="endless-data",
         )
     return train_size

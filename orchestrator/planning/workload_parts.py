@@ -73,6 +73,8 @@ class Metrics(Part):
                     f"`{name}` goes with from: {source}, and only with it",
                     code="no-effect" if given else "missing-key",
                 )
+        if self.step != "step" and self.source != "jsonl":
+            raise BadInput("`step` goes with from: jsonl, and only with it", code="no-effect")
         path = self.file or self.folder
         if path is not None and "{folder}" not in path:
             raise BadInput(
@@ -161,12 +163,7 @@ class ProgramWorkload(Part):
         return [f"{each}:" for each in scripts]
 
     def as_program(self) -> Program:
-        command: tuple[str, ...]
-        if self.function is not None:
-            command = (*FUNCTION, self.function)
-        else:
-            assert self.program is not None
-            command = split(self.program)
+        command = split(self.program) if self.program else (*FUNCTION, self.function or "")
         return Program(
             command=command,
             function=self.function or "",

@@ -39,15 +39,13 @@ def split(command: str | Sequence[str]) -> tuple[str, ...]:
         raise wrong_value("A command", f"a line as for a shell ({error})", command) from None
 
 
-def placeholders(program: Program) -> set[str]:
-    """The names of all placeholders of the command and of the place where its numbers are."""
-    texts = [*program.command, program.heard.place]
+def placeholders(*texts: str) -> set[str]:
     return {name for text in texts for name in PLACEHOLDER.findall(text)}
 
 
 def mentioned(program: Program, params: Mapping[str, Value]) -> set[str]:
     """The names that the command mentions, also those within its lists of arguments."""
-    found = placeholders(program)
+    found = placeholders(*program.command)
     if found & {*LISTS, "args_json"}:
         found |= {*params, *program.arguments}
     return found
@@ -62,6 +60,8 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
     """Raises `BadInput` if the command can't train trials with these metaparameters."""
     program = study.program
     assert program is not None
+    place = placeholders(program.heard.place)
+    refuse_unknown("placeholder of `metrics`", sorted(place), [*params, *OF_TRIAL])
     if program.function:
         return
     if clash := sorted({*params} & {*OF_TRIAL, *LISTS, *OTHERS}):
@@ -71,11 +71,14 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
             code="given-twice",
         )
     known = [*params, *OF_TRIAL, *LISTS, *OTHERS]
-    refuse_unknown("placeholder of the command", sorted(placeholders(program)), known)
+    refuse_unknown("placeholder of the command", sorted(placeholders(*program.command)), known)
     named = [*params, *OF_TRIAL]
     refuse_unknown("metaparameter under `arguments`", sorted(program.arguments), named)
+    names = [program.arguments.get(name, name) for name in {*params, *program.arguments}]
+    if twice := sorted(name for name in names if names.count(name) > 1):
+        raise BadInput(f"Two of `arguments` would be called {twice[0]!r}.", code="given-twice")
     for argument in program.command:
-        if (names := PLACEHOLDER.findall(argument)) and {*names} & {*LISTS} and len(names) > 1:
+        if placeholders(argument) & {*LISTS} and not PLACEHOLDER.fullmatch(argument):
             raise wrong_value("{args} in a command", "an argument of its own", argument)
     said = mentioned(program, params)
     if missing := sorted({*params} - said):
@@ -103,7 +106,7 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
         raise BadInput(
             "{batch_tokens} needs tokens_per_example, the length of an example.", code="missing-key"
         )
-    if {"batch_size_per_device", "accumulation_steps"} & said:
+    if {"batch_size_per_device", "accumulation_steps"} & (said | place):
         passes(study, devices)
 
 
@@ -138,7 +141,8 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
         "folder": str(folder),
         "interpreter": sys.executable,
     }
-    if {"batch_size_per_device", "accumulation_steps"} & mentioned(program, trial.params):
+    said = mentioned(program, trial.params) | placeholders(program.heard.place)
+    if {"batch_size_per_device", "accumulation_steps"} & said:
         count = passes(study, devices)
         found["accumulation_steps"] = count
         found["batch_size_per_device"] = study.batch_size // devices // count
@@ -157,10 +161,8 @@ def arguments_of(trial: Trial, devices: int, folder: Path) -> list[str]:
     found: list[str] = []
     for argument in program.command:
         match = PLACEHOLDER.fullmatch(argument)
-        if match and match[1] in whole:
-            found += whole[match[1]]
-        else:
-            found.append(filled(argument, values))
+        several = whole.get(match[1]) if match else None
+        found += [filled(argument, values)] if several is None else several
     return found
 
 

@@ -31,7 +31,7 @@ OF_OTHERS = re.compile(r"val|test|log|save|warm|sched|decay")
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*\w")
 DEFAULT = re.compile(r"defaults?(?: to|:|=| is)?\s*(\d*\.?\d+(?:e[-+]?\d+)?)")
 
-NUMBER = r"[-+]?\d*\.?\d+(?:e[-+]?\d+)?|nan|inf"
+NUMBER = r"(?i:[-+]?(?:\d+(?:,\d{3})*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
 STEP = re.compile(
     r"(?<![\w./-])((?:(?:global|train(?:ing)?)[_ ])?(?:step|iter(?:ation)?|update)s?)\W*(\d[\d,]*)",
     re.IGNORECASE,
@@ -118,7 +118,7 @@ def in_output(lines: Sequence[str]) -> Printed | None:
         found = [match for each in lines if (match := re.search(pattern, each))]
         steps = [int(each["step"].replace(",", "")) for each in found]
         if steps == sorted(steps):  # else they are counted anew in each epoch
-            values = [float(each[name]) for each in found]
+            values = [float(each[name].replace(",", "")) for each in found]
             return Printed(line=line, pattern=pattern, said=said, name=name, values=values)
     return None
 

@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ LONGEST_REPORT = 1_000_000
 MOST_METRICS, LONGEST_METRIC = 1_000, 200
 """Largest number of metrics of a trial, and of characters of the name of one."""
 
-ANEW = "Count steps over the whole training, not anew in each epoch"
+ANEW = "Steps must rise over the whole training, not begin anew in each epoch"
 
 
 class ProgramFailed(Exception):
@@ -70,16 +71,22 @@ class Events:
         self._read: dict[Path, int] = {}
 
     def new(self, exited: int | None) -> Iterator[dict[str, Any]]:
+        found: list[list[tuple[float, int, str, float]]] = []
         for file in sorted(self._folder.rglob("*tfevents*")):
             with file.open("rb") as records:
                 records.seek(self._read.get(file, 0))
+                found.append([])
                 try:
                     for event in events(records, file.stat().st_size):
                         self._read[file] = records.tell()
-                        for tag, number in scalars(event):
-                            yield {"step": event.step, "time": event.wall_time, tag: number}
+                        for each in scalars(event):
+                            found[-1].append((event.wall_time, event.step, *each))
                 except ValueError:
                     raise ProgramFailed(f"{file.name} holds no events of TensorBoard") from None
+        # Training and validation may each have a file.
+        for at, step, tag, number in merge(*found):
+            name = f"program/{tag}" if tag in ("step", "time") else tag
+            yield {name: number, "step": step, "time": at}
 
 
 class Hearing:
@@ -136,7 +143,8 @@ class Hearing:
             self._open, self._last = None, self._repeated
         self._carried = False
         known = self._steps.get(step)
-        if known is None and step < self._last:
+        late = known is None or not self._goals & metrics.keys() <= known.keys()
+        if late and step < self._last:
             raise ProgramFailed(f"it reported step {step:,} after step {self._last:,}. {ANEW}")
         done = []
         if known is None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from orchestrator.files.own_code import BY_VALUE, hand_over
 from orchestrator.programs.commands import arguments_of, search_path, values_of
-from orchestrator.records import Trial
+from orchestrator.records import MANY, Trial
 
 FILES, CHANNEL, REPORTS, LOCK = "files", "attempt-", "reports.jsonl", "lock-{rank}"
 """What is in a trial's folder: the folder of the program, which may be empty at first and do with
@@ -88,14 +88,16 @@ class Kept:
 
     def ended(self, wait: float = 0.0) -> Exit | None:
         """How it ended; None if it has not within `wait` seconds."""
-        if self._exit is None and self._said.poll(1000 * wait):
+        if self._exit is None and self._said.poll(1000 * min(wait, 1e6)):
             answer = self._out.read()
             self._keeper.wait()
             if not answer:
                 end_all_with(self._mark)
             found: dict[str, Any] = json.loads(answer or '{"code": -9, "last": []}')
             self._exit = Exit(code=found["code"], last=tuple(found["last"]))
-            self._close()
+            for pipe in (self._in, self._out):
+                with suppress(BrokenPipeError):
+                    pipe.close()
         return self._exit
 
     def end(self) -> None:
@@ -114,11 +116,6 @@ class Kept:
         with suppress(BrokenPipeError, ValueError):  # it has ended
             self._in.write(f"{line}\n".encode())
             self._in.flush()
-
-    def _close(self) -> None:
-        for pipe in (self._in, self._out):
-            with suppress(BrokenPipeError):
-                pipe.close()
 
 
 def end_all_with(mark: str) -> None:
@@ -173,9 +170,8 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
         "ORCHESTRATE_TRIAL": json.dumps(values),
         # Of each device: Ray's own value is for all that a command starts together.
         "OMP_NUM_THREADS": str(devices.threads),
+        "ORCHESTRATE_PATIENCE": str(devices.hang_seconds or MANY),
     }
-    if devices.hang_seconds is not None:
-        variables["ORCHESTRATE_PATIENCE"] = str(devices.hang_seconds)
     # Functions that other processes can't import: those of the sweep, or one of this process.
     known = os.environ.get(BY_VALUE)
     own_code = channel / "function.pickle"
@@ -187,19 +183,16 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
     try:
         for rank, start in enumerate(devices.starts):
             its = {**variables, **(many | {"RANK": str(rank)} if program.launch == "ranks" else {})}
-            running.append(
-                start(
-                    Start(
-                        command=command,
-                        environment=environment(its),
-                        cwd=str(Path.cwd()),
-                        log=str(channel / f"output-{rank}.txt"),
-                        reports=str(channel / REPORTS),
-                        pattern=program.heard.pattern if rank == 0 else "",
-                        lock=str(own / LOCK.format(rank=rank)),
-                    )
-                )
+            order = Start(
+                command=command,
+                environment=environment(its),
+                cwd=str(Path.cwd()),
+                log=str(channel / f"output-{rank}.txt"),
+                reports=str(channel / REPORTS),
+                pattern=program.heard.pattern if rank == 0 else "",
+                lock=str(own / LOCK.format(rank=rank)),
             )
+            running.append(start(order))
     except BaseException:
         for each in running:
             each.close()

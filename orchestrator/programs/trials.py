@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -65,9 +65,9 @@ class Course:
     """The course of one trial, from what its program reports."""
 
     def __init__(
-        self, trial: Trial, ending: Ending | None, own: Path, channel: Path, earlier: Sequence[Path]
+        self, trial: Trial, devices: int, ending: Ending | None, channel: Path, earlier: list[Path]
     ) -> None:
-        self._trial, self._ending = trial, ending
+        self._trial, self._ending, own = trial, ending, channel.parent
         study, program = self._trial.study, self._trial.study.program
         assert program is not None
         self._resumes, self._heard = program.resumes, program.heard
@@ -88,7 +88,7 @@ class Course:
         self._source: Lines | Events = Lines(channel / REPORTS)
         if self._heard.place:
             # A relative place is that which the program itself would write to.
-            path = Path(filled(self._heard.place, values_of(self._trial, 1, own / FILES)))
+            path = Path(filled(self._heard.place, values_of(trial, devices, own / FILES)))
             self._source = Lines(path) if self._heard.source == "jsonl" else Events(path)
         self._began = time.time()
 
@@ -256,7 +256,7 @@ def train_program(
     channel.mkdir(mode=0o700)
     status: Status | None = None
     try:
-        course = Course(trial, ending, own, channel, earlier)
+        course = Course(trial, devices.count, ending, channel, earlier)
         status = course.status
         if status is None:
             running = start_program(trial, devices, own, channel)
@@ -281,8 +281,7 @@ def train_alone(
     trial: Trial, devices: Devices, folder: Path
 ) -> Generator[Measurement, None, Outcome]:
     """Trains one trial in `folder`. Yields the measurements; returns the outcome."""
-    log = Place.at(str(folder / "output.txt"))
-    return the_only(train_program(trial, devices, folder, log=log))
+    return the_only(train_program(trial, devices, folder))
 
 
 def _is_locked(path: Path) -> bool:

@@ -196,7 +196,7 @@ def _beside_others(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> lis
     of_key = {study.key: study for study in studies}
     return [
         row
-        if row.reached or not row.finished
+        if row.reached or not row.finished or not row.trials_used
         else replace(
             row,
             warnings=row.warnings
