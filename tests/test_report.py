@@ -46,7 +46,7 @@ from orchestrator.report.page import Figures, price_of, write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import laws_fold
 from orchestrator.report.style import COLOURS, Drawing, mark
-from orchestrator.report.trials import outcomes, tried_of
+from orchestrator.report.trials import all_tried, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
 from orchestrator.results.provenance import provenance
@@ -93,7 +93,7 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         rows=[{"batch_size": size, **row} for size in (1, 2) for row in table.to_pylist()],
         counts={1: (1, 3), 2: (1, 3)},
     )
-    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2], cut=False)
+    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2])
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
@@ -630,7 +630,19 @@ def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(
     assert trials[-500:] == [*range(2500, 3000)]
     assert [trials[0], trials[499]] == [0, 2499]
     assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
-    assert "1,000 of 3,000 trials" in panel_section(0, panel, lambda *said: said[2], False)
+    text = panel_section(0, panel, lambda *said: said[2], False)
+    assert "1,000 of 3,000 trials" in text
+    assert "3,000 of 3,000 at 32. 1,000 of these 3,000 trials are drawn." in text
+
+
+@pytest.mark.parametrize("steps", [None, 9])
+def test_only_trials_that_ended_before_the_goal_might_have_reached_it(steps: int | None) -> None:
+    row = {"batch_size": 2, "trial": 0, "status": "paused", "counted": True, "steps_to_goal": steps}
+    listed = {"a": Listed(rows=[{**row, "steps": 9}], counts={2: (int(steps is not None), 1)})}
+    tried = {"a": Tried(x="x", y="y", y_from_one=False, sizes=[2])}
+    panel = Panel(workload="w", goal=GOAL, rows=ROWS, listed=listed, tried=tried)
+    text = all_tried(panel, lambda *said: said[2])
+    assert ("more might have reached the goal" in text) is (steps is None)
 
 
 @pytest.mark.slow

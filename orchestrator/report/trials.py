@@ -108,6 +108,9 @@ def _short(value: Any) -> Any:
     return value
 
 
+EARLY = {"dominated", "paused"}
+"""How trials end that might have reached the goal."""
+
 SIDE_BY_SIDE = 6
 """The most batch sizes at which trials are shown."""
 
@@ -144,14 +147,12 @@ def tried_of(studies: Sequence[Study], tables: Tables) -> Tried | None:
     ]
     if not shown:
         return None
-    stopped = {"dominated", "paused"}
     return Tried(
         x=x,
         y=y,
         y_from_one=scales[y] == "reverse_log",
         linear=[name for name in (x, y) if scales[name] == "linear"],
         sizes=[study.batch_size for study in shown],
-        cut=any(stopped & {*tables[study.key]["status"].to_pylist()} for study in shown),
     )
 
 
@@ -179,13 +180,16 @@ def all_tried(panel: Panel, show: Show) -> str:
 
 
 def _counts(tried: Tried, listed: Listed) -> str:
-    parts = ["{} of {} at {:,}".format(*listed.counts[size], size) for size in tried.sizes]
-    count, total = len(tried.sizes), len(listed.counts)
+    shown = {size: listed.counts[size] for size in tried.sizes}
+    parts = [f"{those:,} of {every:,} at {size:,}" for size, (those, every) in shown.items()]
+    count, total = len(shown), len(listed.counts)
     which = "by batch size" if count == total else f"at {count:,} of {total:,} batch sizes"
-    more = (
-        " Trials that could no longer win were stopped early, so more might have reached the goal."
-    )
-    return f"Trials that reached the goal, {which}: {', '.join(parts)}.{more * tried.cut}"
+    drawn = [row for row in listed.rows if row["batch_size"] in shown]
+    open_ = any(row["steps_to_goal"] is None and row["status"] in EARLY for row in drawn)
+    more = " Some trials ended early, so more might have reached the goal." * open_
+    if len(drawn) < (every := sum(of_size for _, of_size in shown.values())):
+        more += f" {len(drawn):,} of these {every:,} trials are drawn."
+    return f"Trials that reached the goal, {which}: {', '.join(parts)}.{more}"
 
 
 def finding(panel: Panel) -> str:
