@@ -168,4 +168,4 @@ def test_in_a_browser(branches: Path, tmp_path: Path) -> None:
     for seen in visits(looks, tmp_path):
         assert (seen.errors, seen.requests, seen.violations) == ([], [], [])
         assert seen.drawn == [True]
-        assert seen.wider == 0
+        assert (seen.wider, seen.overlaps) == (0, [])

@@ -201,7 +201,7 @@ def finding(panel: Panel) -> str:
 def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """Every trial by two metaparameters, a panel for each batch size; the best is starred."""
     wide, of_sizes = len(tried.sizes), grouped(rows, lambda row: row["batch_size"])
-    figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.02, 0), one_y=True)
+    figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.2 / wide, 0), one_y=True)
     for panel, size in enumerate(tried.sizes):
         figure.add(*_traces(tried, of_sizes[size]), panel=panel)
     figure.legend_once()
@@ -210,8 +210,8 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
             trace["showlegend"] = False
     figure.styled("", "", margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
     xs, ys = ([value for trace in figure.data for value in trace[axis]] for axis in ("x", "y"))
-    plain = {"type": "linear"}
-    figure.x_axes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
+    few, plain = max(2, 9 // wide), {"type": "linear"}
+    figure.x_axes(**plain | {"nticks": few} if tried.x in tried.linear else log10_axis(xs, few))
     figure.y_axes(**plain if tried.y in tried.linear else log10_axis(ys))
     figure.x_axes((wide - 1) // 2, title={"text": safe(tried.x)})
     figure.y_axes(0, title={"text": "1 - " * tried.y_from_one + safe(tried.y)})
