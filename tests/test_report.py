@@ -37,6 +37,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import Goal, Range, Status, Trial
 from orchestrator.report import Source, gathering, write_report_of
+from orchestrator.report import page as report_page
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Panel, Tried
@@ -644,6 +645,18 @@ def test_only_trials_that_ended_before_the_goal_might_have_reached_it(steps: int
     panel = Panel(workload="w", goal=GOAL, rows=ROWS, listed=listed, tried=tried)
     text = all_tried(panel, lambda *said: said[2])
     assert ("more might have reached the goal" in text) is (steps is None)
+
+
+def test_a_price_of_nothing_is_not_that_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = RunFiles(tmp_path), list[float | None]()
+    sweep = {"name": "x", "seed": 0, "report": {"price_per_device_hour": 3}}
+    run.create(sweep, [make_trial().study], {})
+    monkeypatch.setattr(report_page, "panels_of", lambda _, price: asked.append(price) or [])
+    for price in (None, 0.0):
+        write_report_of([Source(run=run, rows=[])], run.place / "report.html", price=price)
+    assert asked == [3, 0]
 
 
 @pytest.mark.slow
