@@ -108,8 +108,7 @@ def _short(value: Any) -> Any:
     return value
 
 
-EARLY = {"dominated", "paused"}
-"""How trials end that might have reached the goal."""
+EARLY = {"dominated", "paused"}  # these might have reached the goal
 
 SIDE_BY_SIDE = 6
 """The most batch sizes at which trials are shown."""
@@ -219,13 +218,12 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _colours() -> dict[str, Any]:
-    ticks = [*range(FARTHEST + 1)]
-    names = [f"{2**tick}" for tick in ticks[:-1]]
+    names = [f"{2**tick}" for tick in range(FARTHEST)]
     return {
         "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
         "colorbar": {
             "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12, "x": 1.01,
-            "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
+            "tickvals": [*range(FARTHEST + 1)], "ticktext": [*names, f"{2**FARTHEST} or more"],
         },
     }  # fmt: skip
 
