@@ -23,6 +23,16 @@ DRAWN = """[...document.querySelectorAll(".plot")].map(
 
 WIDER_THAN_SHOWN = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
+OVERLAPS = """[...document.querySelectorAll(".plot")].flatMap(plot => {
+    const level = [...plot.querySelectorAll(".annotation-text, [class*=xaxislayer] text")]
+        .filter(text => !/rotate\\(-?[1-9]/.test(text.getAttribute("transform")))
+        .map(text => [text.textContent, text.getBoundingClientRect()]);
+    return level.flatMap(([one, a], at) => level.slice(at + 1)
+        .filter(([_, b]) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 2 &&
+            Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4)
+        .map(([other, _]) => `${one} and ${other}`));
+})"""
+
 FIRST_SCREEN = """[...document.querySelectorAll(".first .plot, .first .cards")].map(
     part => Math.round(part.getBoundingClientRect().bottom + scrollY))"""
 
@@ -72,6 +82,8 @@ class Visit:
     """Whether each figure was."""
     wider: int = 0
     """By how many pixels the page is wider than the window."""
+    overlaps: list[str] = field(default_factory=list)
+    """Titles of panels or ticks below them that stand on one another."""
     violations: list[Any] = field(default_factory=list)
     """Serious findings of the accessibility check."""
 
@@ -152,6 +164,7 @@ async def _visit(address: str, look: Look) -> Visit:
         if look.unfolded:
             await value(UNFOLD)
             seen.drawn = await value(DRAWN)
+            seen.overlaps = await value(OVERLAPS)
         seen.wider = await value(WIDER_THAN_SHOWN)
         if look.picture is not None:
             shot = await call("Page.captureScreenshot", captureBeyondViewport=look.unfolded)

@@ -37,6 +37,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import Goal, Range, Status, Trial
 from orchestrator.report import Source, gathering, write_report_of
+from orchestrator.report import page as report_page
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import relative_steps
 from orchestrator.report.content import Curve, Listed, Panel, Tried
@@ -46,7 +47,7 @@ from orchestrator.report.page import Figures, price_of, write_report
 from orchestrator.report.panel import panel_section
 from orchestrator.report.scales import laws_fold
 from orchestrator.report.style import COLOURS, Drawing, mark
-from orchestrator.report.trials import outcomes, tried_of
+from orchestrator.report.trials import all_tried, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
 from orchestrator.results.provenance import provenance
@@ -93,13 +94,14 @@ def page(path: Path, rows: list[FrontierRow]) -> str:
         rows=[{"batch_size": size, **row} for size in (1, 2) for row in table.to_pylist()],
         counts={1: (1, 3), 2: (1, 3)},
     )
-    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2], cut=False)
+    tried = Tried(x=name, y="momentum", y_from_one=True, sizes=[1, 2])
     best = BestRow(
         workload="w", recipe=name, optimizer=name, batch_size=1, metric="val/error", value=0.1,
         within="steps=9", trained_enough=True, censored=False, step=9, trial=1, seed=1,
         params=None, metrics={"val/error": 0.1, "train/error": 0.05}, trials_used=2,
     )  # fmt: skip
     bests = [best, replace(best, batch_size=2), replace(best, batch_size=4, value=None)]
+    bests += [replace(one, within="epochs=3") for one in bests]
     times = [
         StepTime(workload="w", recipe=name, batch_size=size, ranks=1, seconds=0.1 + size / 100)
         for size in (1, 100)
@@ -380,7 +382,7 @@ def test_in_a_browser(tmp_path: Path) -> None:
         assert seen.requests == []
         assert len(seen.drawn) == DRAWN_OF_ALL
         assert all(seen.drawn)
-        assert seen.wider == 0
+        assert (seen.wider, seen.overlaps) == (0, [])
         assert seen.violations == []
     assert picture.stat().st_size > 50_000
 
@@ -630,7 +632,31 @@ def test_of_many_trials_the_best_and_some_of_the_others_are_drawn(
     assert trials[-500:] == [*range(2500, 3000)]
     assert [trials[0], trials[499]] == [0, 2499]
     assert max(b - a for a, b in itertools.pairwise(trials)) <= 6
-    assert "1,000 of 3,000 trials" in panel_section(0, panel, lambda *said: said[2], False)
+    text = panel_section(0, panel, lambda *said: said[2], False)
+    assert "1,000 of 3,000 trials" in text
+    assert "3,000 of 3,000 at 32. 1,000 of these 3,000 trials are drawn." in text
+
+
+@pytest.mark.parametrize("steps", [None, 9])
+def test_only_trials_that_ended_before_the_goal_might_have_reached_it(steps: int | None) -> None:
+    row = {"batch_size": 2, "trial": 0, "status": "paused", "counted": True, "steps_to_goal": steps}
+    listed = {"a": Listed(rows=[{**row, "steps": 9}], counts={2: (int(steps is not None), 1)})}
+    tried = {"a": Tried(x="x", y="y", y_from_one=False, sizes=[2])}
+    panel = Panel(workload="w", goal=GOAL, rows=ROWS, listed=listed, tried=tried)
+    text = all_tried(panel, lambda *said: said[2])
+    assert ("more might have reached the goal" in text) is (steps is None)
+
+
+def test_a_price_of_nothing_is_not_that_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = RunFiles(tmp_path), list[float | None]()
+    sweep = {"name": "x", "seed": 0, "report": {"price_per_device_hour": 3}}
+    run.create(sweep, [make_trial().study], {})
+    monkeypatch.setattr(report_page, "panels_of", lambda _, price: asked.append(price) or [])
+    for price in (None, 0.0):
+        write_report_of([Source(run=run, rows=[])], run.place / "report.html", price=price)
+    assert asked == [3, 0]
 
 
 @pytest.mark.slow

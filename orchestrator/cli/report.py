@@ -129,7 +129,7 @@ def _answers(sources: Sequence[Source], price: float | None) -> list[dict[str, o
     from orchestrator.report import price_of
 
     found = []
-    price = price or price_of(sources[0].run)
+    price = price_of(sources[0].run) if price is None else price
     for source in sources:
         for panel in replace(source, label="").answers(price):
             advice = {recipe: asdict(one) for recipe, one in panel.advice_by_recipe.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.analysis.branch_costs import FURTHEST
@@ -114,13 +115,14 @@ def _notice(answer: Answer) -> str:
 
 
 def _card(name: str, schedule: Mapping[str, Any]) -> tuple[str, str]:
-    first, *later = schedule["stages"]
     grown = "".join(
-        f", {stage['batch_size']:,} from {stage['examples']:,} examples on" for stage in later
+        f", {stage['batch_size']:,} from {stage['examples']:,} examples on"
+        for before, stage in pairwise(schedule["stages"])
+        if stage["batch_size"] != before["batch_size"]  # not the learning rate alone
     )
-    stages = f"batch size {first['batch_size']:,}{grown or ' all along'}"
-    saved = f"<b>{schedule['steps_saved']:.0%}</b> fewer steps"
-    return f"{name.capitalize()} schedule", f"{saved}<br>{stages}"
+    first, saved = schedule["stages"][0]["batch_size"], f"{schedule['steps_saved']:.0%}"
+    said = f"<b>{saved}</b> fewer steps<br>batch size {first:,}{grown or ' all along'}"
+    return f"{name.capitalize()} schedule", said
 
 
 def _along(answer: Answer, show: Show) -> str:

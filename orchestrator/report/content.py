@@ -42,8 +42,6 @@ class Tried:
     """Those of the two that were searched on a linear scale."""
     sizes: Sequence[int]
     """The batch sizes that are shown, at which both are numbers."""
-    cut: bool
-    """Whether any trials were ended because they could no longer win."""
 
 
 @dataclass(frozen=True, kw_only=True)

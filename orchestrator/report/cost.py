@@ -42,7 +42,6 @@ def costs(panel: Panel, show: Show) -> str:
     )
     priced = [cost for cost in panel.costs if cost.priced]
     if priced:
-        price = panel.price
         shown += show(
             _device_seconds_against_time(priced, panel.recipes),
             "Device-seconds against seconds",
@@ -50,7 +49,7 @@ def costs(panel: Panel, show: Show) -> str:
             "Each batch size is a line from one device to as many as it keeps half busy. A filled "
             "mark is Pareto-optimal among the numbers of devices on which steps were timed. On "
             "other numbers, these are the times if exchanging gradients took no time."
-            + ("" if price is None else f" A device-hour costs {price:g}."),
+            + ("" if panel.price is None else f" A device-hour costs {panel.price:g}."),
         )
     return shown
 

@@ -155,7 +155,7 @@ def write_report_of(
         place,
         reload_seconds=reload_seconds,
         title=", ".join(str(run.sweep()["name"]) for run in runs),
-        panels=panels_of(sources, price or price_of(runs[0])),
+        panels=panels_of(sources, price_of(runs[0]) if price is None else price),
         notes=[*dict.fromkeys(filter(None, map(unknown_of, runs)))],
         scales=scale_answers({source.label: source.run for source in sources}),
         provenance=provenance,

@@ -105,7 +105,7 @@ def _best_within(rows: Sequence[BestRow], goal: Goal) -> Drawing:
     """Draws one recipe: a line per budget, small (dark) to large (bright), with budgets in steps on
     the left and in epochs on the right."""
     by_unit = grouped(rows, lambda row: (row.within or "").partition("=")[0])
-    titles = [f"within so many {unit}" for unit in by_unit]
+    titles = [f"in {unit}" for unit in by_unit]
     figure = Drawing(titles, gaps=(0.04, 0), one_y=True)
     for panel, mine in enumerate(by_unit.values()):
         budgets = grouped(mine, lambda row: row.within or "")

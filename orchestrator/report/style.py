@@ -226,7 +226,7 @@ _TEMPLATE = {
         # The page shows through, be it light or dark.
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0},
+        "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "tracegroupgap": 0},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": GUIDE, "activecolor": COLOURS[0]},
         "hoverlabel": {"align": "left"},
         "xaxis": _AXIS,
@@ -268,7 +268,6 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
         "type": "log",
         "tickvals": ticks,
         "ticktext": [f"{tick:,g}" for tick in ticks],
-        "tickangle": 0,
         "range": edges,
     }
 

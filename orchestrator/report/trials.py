@@ -108,6 +108,8 @@ def _short(value: Any) -> Any:
     return value
 
 
+EARLY = {"dominated", "paused"}  # these might have reached the goal
+
 SIDE_BY_SIDE = 6
 """The most batch sizes at which trials are shown."""
 
@@ -144,14 +146,12 @@ def tried_of(studies: Sequence[Study], tables: Tables) -> Tried | None:
     ]
     if not shown:
         return None
-    stopped = {"dominated", "paused"}
     return Tried(
         x=x,
         y=y,
         y_from_one=scales[y] == "reverse_log",
         linear=[name for name in (x, y) if scales[name] == "linear"],
         sizes=[study.batch_size for study in shown],
-        cut=any(stopped & {*tables[study.key]["status"].to_pylist()} for study in shown),
     )
 
 
@@ -179,13 +179,16 @@ def all_tried(panel: Panel, show: Show) -> str:
 
 
 def _counts(tried: Tried, listed: Listed) -> str:
-    parts = ["{} of {} at {:,}".format(*listed.counts[size], size) for size in tried.sizes]
-    count, total = len(tried.sizes), len(listed.counts)
+    shown = {size: listed.counts[size] for size in tried.sizes}
+    parts = [f"{those:,} of {every:,} at {size:,}" for size, (those, every) in shown.items()]
+    count, total = len(shown), len(listed.counts)
     which = "by batch size" if count == total else f"at {count:,} of {total:,} batch sizes"
-    more = (
-        " Trials that could no longer win were stopped early, so more might have reached the goal."
-    )
-    return f"Trials that reached the goal, {which}: {', '.join(parts)}.{more * tried.cut}"
+    drawn = [row for row in listed.rows if row["batch_size"] in shown]
+    open_ = any(row["steps_to_goal"] is None and row["status"] in EARLY for row in drawn)
+    more = " Some trials ended early, so more might have reached the goal." * open_
+    if len(drawn) < (every := sum(of_size for _, of_size in shown.values())):
+        more += f" {len(drawn):,} of these {every:,} trials are drawn."
+    return f"Trials that reached the goal, {which}: {', '.join(parts)}.{more}"
 
 
 def finding(panel: Panel) -> str:
@@ -197,7 +200,7 @@ def finding(panel: Panel) -> str:
 def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
     """Every trial by two metaparameters, a panel for each batch size; the best is starred."""
     wide, of_sizes = len(tried.sizes), grouped(rows, lambda row: row["batch_size"])
-    figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.02, 0), one_y=True)
+    figure = Drawing([f"B = {size:,}" for size in tried.sizes], gaps=(0.2 / wide, 0), one_y=True)
     for panel, size in enumerate(tried.sizes):
         figure.add(*_traces(tried, of_sizes[size]), panel=panel)
     figure.legend_once()
@@ -206,8 +209,8 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
             trace["showlegend"] = False
     figure.styled("", "", margin={"t": 60}, legend={"y": 1.1}, coloraxis=_colours())
     xs, ys = ([value for trace in figure.data for value in trace[axis]] for axis in ("x", "y"))
-    plain = {"type": "linear"}
-    figure.x_axes(**plain if tried.x in tried.linear else log10_axis(xs, max(2, 9 // wide)))
+    few, plain = max(2, 9 // wide), {"type": "linear"}
+    figure.x_axes(**plain | {"nticks": few} if tried.x in tried.linear else log10_axis(xs, few))
     figure.y_axes(**plain if tried.y in tried.linear else log10_axis(ys))
     figure.x_axes((wide - 1) // 2, title={"text": safe(tried.x)})
     figure.y_axes(0, title={"text": "1 - " * tried.y_from_one + safe(tried.y)})
@@ -215,13 +218,12 @@ def _every_trial(tried: Tried, rows: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _colours() -> dict[str, Any]:
-    ticks = [*range(FARTHEST + 1)]
-    names = [f"{2**tick}" for tick in ticks[:-1]]
+    names = [f"{2**tick}" for tick in range(FARTHEST)]
     return {
         "colorscale": CLOSE_TO_FAR, "cmin": 0, "cmax": FARTHEST,
         "colorbar": {
             "title": {"text": "steps,<br>times the<br>fewest"}, "thickness": 12, "x": 1.01,
-            "tickvals": ticks, "ticktext": [*names, f"{2**FARTHEST} or more"],
+            "tickvals": [*range(FARTHEST + 1)], "ticktext": [*names, f"{2**FARTHEST} or more"],
         },
     }  # fmt: skip
 
