@@ -14,13 +14,14 @@ from conftest import make_trial, refused, run_trial
 from stacking import train_stacked, variants
 from test_stackable import reason
 from torch import Tensor
+from torch.func import vmap
 from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import Ranks
 from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
-from orchestrator.training.stacked_model import Computation
+from orchestrator.training.stacked_model import Computation, as_vmap_can
 from orchestrator.training.tape import Taped, Unrepeatable, record
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import prepare
@@ -321,6 +322,17 @@ UNREPEATABLE: dict[str, tuple[Function, str]] = {
 def test_what_would_not_be_the_same_again_is_refused(function: Function, reason: str) -> None:
     with pytest.raises(Unrepeatable, match=reason):
         record(function, [numbers(3)])
+
+
+def test_padding_is_trained_in_no_slot() -> None:
+    """The examples with which a stack is tried may have no padding, so that cannot tell."""
+    tokens, tables = torch.tensor([[4, 1]] * 3), torch.ones(3, 5, 2, requires_grad=True)
+    with as_vmap_can():
+        found = vmap(lambda *of_slot: functional.embedding(*of_slot, padding_idx=-1))(
+            tokens, tables
+        )
+    (gradients,) = torch.autograd.grad(found.sum(), tables)
+    assert gradients[:, :, 0].tolist() == [[0, 1, 0, 0, 0]] * 3
 
 
 def test_a_recording_that_fails_tells_no_operations() -> None:

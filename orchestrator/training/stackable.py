@@ -122,20 +122,18 @@ def why_not_by_settings(trial: Trial, workload: Workload, train: Split) -> str |
     if (reason := why_no_rule(study.optimizer, settings.optimizer)) is not None:
         return reason
     modifiers = settings.modifiers
+    source, draws = source_of(train), modifiers.dropout or "dropout" in searched(study.space)
     reasons = {
         "its batch size grows along the training": study.grows,
         "'precision' is bfloat16": modifiers.precision == "bfloat16",
         "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
         "'compile' is true": modifiers.compile,
+        "'dropout' draws random numbers in every step": draws,
+        f"{type(source).__name__} fetches batches for one trial at a time": (
+            type(source).batches is not Split.batches
+        ),
     }
-    for reason, holds in reasons.items():
-        if holds:
-            return reason
-    if "dropout" in searched(study.space) or modifiers.dropout:
-        return "'dropout' draws random numbers in every step"
-    if type(source := source_of(train)).batches is not Split.batches:
-        return f"{type(source).__name__} fetches batches for one trial at a time"
-    return None
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _plain(trial: Trial, workload: Workload, size: int) -> Trial:

@@ -253,8 +253,8 @@ def call(method: Method, tensors: Numbers, batch: Batch, settings: Mapping[str, 
 
 @contextmanager
 def as_vmap_can() -> Iterator[None]:
-    """Makes torch compute attention with operations that `vmap` supports, and cross entropies with
-    few operations, within the context."""
+    """Makes torch compute attention with operations that `vmap` supports, embeddings whose padding
+    stays as it is in all slots, and cross entropies with few operations, within the context."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -276,6 +276,12 @@ class _FewOperations(TorchFunctionMode):
             logits, labels, *_ = args
             if kwargs == _PLAIN and not labels.is_floating_point():
                 return cross_entropies(logits, labels)
+        if function is functional.embedding and kwargs["padding_idx"] is not None:
+            # `vmap` would train this row in all slots but the first.
+            tokens, table = args
+            rows = torch.arange(len(table), device=table.device)[:, None]
+            is_padding = rows == kwargs["padding_idx"] % len(table)
+            args = tokens, torch.where(is_padding, table.detach(), table)
         return function(*args, **kwargs)
 
 
