@@ -2,7 +2,7 @@
 stack."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from orchestrator.training.stack import Stack
 from orchestrator.training.stacked_model import Computation, as_vmap_can
 from orchestrator.training.tape import Taped, Unrepeatable, record
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import prepare
+from orchestrator.workloads import Batch, Split, Tensors, prepare
 from orchestrator.workloads.trees import leaves
 
 STACKED = [*OPTIMIZERS, "muon"]
@@ -176,6 +176,23 @@ def test_the_last_trials_go_on_in_fewer_slots(
     monkeypatch.setattr(Computation, "recording_seconds", -1)
     assert repr(train_stacked(trials, 5)) == repr(as_many)
     assert widths == ({5} if network == "cnn" else {5, 2})
+
+
+class ByKind(models.MLP):
+    """Batches of another form in the test split, with the metrics in another order."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        splits = super().data(data_dir)
+        inputs, labels = splits["test"].batch(torch.arange(20))
+        return {**splits, "test": Tensors({"input": inputs, "labels": labels})}
+
+    def metrics(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        found = [*super().metrics(model, batch).items()]
+        return dict(found[::-1] if isinstance(batch, Mapping) else found)
+
+
+def test_each_form_of_batch_has_names_of_its_own() -> None:
+    check_against_alone(trial_of(models.name(ByKind), budget_steps=4))
 
 
 def test_some_slots_measure_as_all_do() -> None:
