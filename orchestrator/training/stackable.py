@@ -186,7 +186,8 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
     largest = max(float(before[name].abs().max()) for name in floats)
     allowed = tolerance * (moved + LEARNING_RATE * tolerance * largest)
     for name, tensor in alone.after.items():
-        if float((stacked.after[name] - tensor).abs().max()) > allowed:
+        # Masks of true and false can't be subtracted, their products can.
+        if float((stacked.after[name] * 1 - tensor * 1).abs().max()) > allowed:
             return f"{name!r} differ from its value alone"
     return None
 
