@@ -109,7 +109,7 @@ def plan(
     """The number of trials and of their steps for each study of a sweep."""
     with _as_file(what) as file:
         described = load_sweep(Path(file), several(set))
-        planned = plan_of(described, _folder(data_dir))
+        planned = plan_of(described, None if data_dir is None else Path(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
     shown = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
@@ -148,7 +148,7 @@ def train(
     range."""
     if ranks < 1:
         raise wrong_value("`ranks`", "1 or more", ranks)
-    folder = _folder(data_dir)
+    folder = None if data_dir is None else Path(data_dir)
     trial = single_trial(
         plain(workload), optimizer, batch_size,
         params=plain(params or {}), evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
@@ -188,10 +188,6 @@ def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterato
         except BadInput as error:
             text = str(error).replace(str(file), called)
             raise type(error)(text, code=error.code) from error.__cause__
-
-
-def _folder(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def scaling(
