@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import models
+import numpy as np
 import pandas as pd
 import pytest
 import warm
@@ -115,6 +116,14 @@ def test_one_trial_by_hand() -> None:
     )
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    trained = by_hand(params={"learning_rate": np.float64(0.1)})
+    assert trained.trial.params == {"learning_rate": 0.1}
+    sizes, trials = np.array([8, 16]), np.int64(5)
+    found = orchestrator.plan({**SWEEP, "batch_sizes": sizes}, set={"search.trials": trials})
+    assert [(study.batch_size, study.trials) for study in found] == [(8, 7), (16, 7)]
+
+
 def by_hand(**options: Any) -> orchestrator.Trained:
     return orchestrator.train("digits/mlp", optimizer="sgd", batch_size=8, steps=1, **options)
 
@@ -132,6 +141,11 @@ def by_hand(**options: Any) -> orchestrator.Trained:
         (lambda: orchestrator.sweep(SWEEP, ray=False, track="mflow"), "unknown-name", "'mflow'"),
         (lambda: by_hand(ranks=0), "wrong-value", "`ranks`"),
         (lambda: by_hand(seed=-1), "wrong-value", "seed"),
+        (
+            lambda: orchestrator.train(models.MLP(), optimizer="sgd", batch_size=8),  # type: ignore[arg-type]
+            "wrong-value",
+            "valid string",
+        ),
     ],
 )
 def test_bad_input_is_refused_as_everywhere(call: Any, code: str, value: str) -> None:

@@ -113,10 +113,16 @@ class Stream(IterableDataset):
         yield 1
 
 
+class Counted(Stream):
+    def __len__(self) -> int:
+        return 1
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda: Loaded(Stream()), ("wrong-data", "__len__", "__getitem__", "Stream")),
+        (lambda: Loaded(Counted()), ("wrong-data", "__getitem__", "Counted")),
         (lambda: Loaded([1, 2], 2), ("wrong-data", "Loaded", "list", 2)),
         (lambda: batch_of([[1], [2]], collate=len), ("wrong-result", "`collate`", "int")),
         (

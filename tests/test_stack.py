@@ -2,7 +2,7 @@
 stack."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ from conftest import make_trial, refused, run_trial
 from stacking import train_stacked, variants
 from test_stackable import reason
 from torch import Tensor
+from torch.func import vmap
 from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import Ranks
 from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
-from orchestrator.training.stacked_model import Computation
+from orchestrator.training.stacked_model import Computation, as_vmap_can
 from orchestrator.training.tape import Taped, Unrepeatable, record
 from orchestrator.training.trainer import Trainer
-from orchestrator.workloads import prepare
+from orchestrator.workloads import Batch, Split, Tensors, prepare
 from orchestrator.workloads.trees import leaves
 
 STACKED = [*OPTIMIZERS, "muon"]
@@ -177,6 +178,23 @@ def test_the_last_trials_go_on_in_fewer_slots(
     assert widths == ({5} if network == "cnn" else {5, 2})
 
 
+class ByKind(models.MLP):
+    """Batches of another form in the test split, with the metrics in another order."""
+
+    def data(self, data_dir: Path | None) -> Mapping[str, Split]:
+        splits = super().data(data_dir)
+        inputs, labels = splits["test"].batch(torch.arange(20))
+        return {**splits, "test": Tensors({"input": inputs, "labels": labels})}
+
+    def metrics(self, model: torch.nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        found = [*super().metrics(model, batch).items()]
+        return dict(found[::-1] if isinstance(batch, Mapping) else found)
+
+
+def test_each_form_of_batch_has_names_of_its_own() -> None:
+    check_against_alone(trial_of(models.name(ByKind), budget_steps=4))
+
+
 def test_some_slots_measure_as_all_do() -> None:
     trials = variants(trial_of(NETWORKS["cnn"]), 7)
     stack = Stack(trials[0], Ranks(), 7)
@@ -321,6 +339,17 @@ UNREPEATABLE: dict[str, tuple[Function, str]] = {
 def test_what_would_not_be_the_same_again_is_refused(function: Function, reason: str) -> None:
     with pytest.raises(Unrepeatable, match=reason):
         record(function, [numbers(3)])
+
+
+def test_padding_is_trained_in_no_slot() -> None:
+    """The examples with which a stack is tried may have no padding, so that cannot tell."""
+    tokens, tables = torch.tensor([[4, 1]] * 3), torch.ones(3, 5, 2, requires_grad=True)
+    with as_vmap_can():
+        found = vmap(lambda *of_slot: functional.embedding(*of_slot, padding_idx=-1))(
+            tokens, tables
+        )
+    (gradients,) = torch.autograd.grad(found.sum(), tables)
+    assert gradients[:, :, 0].tolist() == [[0, 1, 0, 0, 0]] * 3
 
 
 def test_a_recording_that_fails_tells_no_operations() -> None:

@@ -60,6 +60,15 @@ class WithOneAnother(models.MLP):
         return {**splits, "train": Tensors(*train.tensors, augment=centred)}
 
 
+class Masked(models.MLP):
+    """A model with a mask in its state, as causal attention has."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_buffer("mask", torch.ones(3, 3).tril().bool())
+        return model
+
+
 def of(workload: type, **params: Any) -> Trial:
     return make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
 
@@ -83,6 +92,10 @@ REFUSED: dict[str, tuple[Trial, str]] = {
 @pytest.mark.parametrize(("trial", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_can_not(trial: Trial, words: str) -> None:
     assert words in (reason(trial) or "")
+
+
+def test_a_mask_is_no_obstacle() -> None:
+    assert reason(of(Masked)) is None
 
 
 def test_muon_is_stacked_with_any_of_its_numbers() -> None:

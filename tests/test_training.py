@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from conftest import make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Stage, Trial
@@ -17,7 +18,7 @@ from orchestrator.training.batches import BatchOrder, in_slices, micro_batches
 from orchestrator.training.optimizers import OPTIMIZERS, accepted_by
 from orchestrator.training.stackable import why_not
 from orchestrator.training.trainer import derive_seed, fresh_model
-from orchestrator.workloads import load_workload, prepare
+from orchestrator.workloads import Batch, load_workload, prepare
 
 PARAMS = {"learning_rate": 0.1, "momentum": 0.9}
 BY_TORCH = {
@@ -117,6 +118,20 @@ def test_trials_do_not_depend_on_those_before_them() -> None:
     torch.manual_seed(99)
     backwards = [[m.metrics for m in run_trial(trial)[0]] for trial in trials[::-1]]
     assert backwards[::-1] == forwards
+
+
+class Noisy(models.MLP):
+    """A metric that draws random numbers, as the loss of a diffusion model does."""
+
+    def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        return {"loss": torch.rand(len(batch[1]))}
+
+
+def test_metrics_that_draw_random_numbers_draw_the_same_again() -> None:
+    trial = make_trial(models.name(Noisy), budget_steps=5)
+    (first, _), (again, _) = run_trial(trial), run_trial(trial)
+    measured = {measurement.metrics["val/loss"] for measurement in (*first, *again)}
+    assert len(measured) == 1
 
 
 def test_it_goes_on_past_its_goals_if_told_to() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from orchestrator.records import BadInput
 from orchestrator.workloads.augmentation import example_seeds
@@ -34,7 +35,9 @@ def examples_of(dataset: MapStyle, collate: Collate | None = None) -> Callable[[
     `Loaded` uses this. A small data set is faster if it stays on the device. For that, call the
     function once: `Tensors(examples_of(dataset)(torch.arange(len(dataset))))`.
     """
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    # Of torch's Dataset, an IterableDataset has a __getitem__ that only raises.
+    gets = getattr(type(dataset), "__getitem__", Dataset.__getitem__)
+    if not hasattr(dataset, "__len__") or gets is Dataset.__getitem__:
         raise BadInput(
             f"A data set must have __len__ and __getitem__, but {type(dataset).__name__} does not "
             "have both. Streamed takes what can only be read in order.",

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import islice
@@ -69,8 +69,8 @@ class Split(ABC):
 class Subset(Split):
     """The examples of another split at the given indices."""
 
-    def __init__(self, split: Split, index: Tensor) -> None:
-        self.split, self.index = split, index.to(split.draws_on)
+    def __init__(self, split: Split, index: Tensor | Sequence[int]) -> None:
+        self.split, self.index = split, torch.as_tensor(index).to(split.draws_on)
         self.size: int | None = len(index)
         self.seeded, self.draws_on = split.seeded, split.draws_on
 

@@ -9,17 +9,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.api.command import run_command, several
+from orchestrator.api.command import plain, run_command, several
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.cli.planning import outlook_in_words
-from orchestrator.files.own_code import name_of
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.branch_file import BranchFile, find_branch_file, load_branches
 from orchestrator.planning.outlook import StudyOutlook, outlook
@@ -111,7 +109,7 @@ def plan(
     """The number of trials and of their steps for each study of a sweep."""
     with _as_file(what) as file:
         described = load_sweep(Path(file), several(set))
-        planned = plan_of(described, _folder(data_dir))
+        planned = plan_of(described, None if data_dir is None else Path(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
     said = "\n".join([*planned.remarks, outlook_in_words(found)])
     shown = ("workload", "recipe", "batch_size", "ranks", "trials", "budget_steps")
@@ -150,10 +148,10 @@ def train(
     range."""
     if ranks < 1:
         raise wrong_value("`ranks`", "1 or more", ranks)
-    folder = _folder(data_dir)
+    folder = None if data_dir is None else Path(data_dir)
     trial = single_trial(
-        name_of(workload), optimizer, batch_size,
-        params=params or {}, evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
+        plain(workload), optimizer, batch_size,
+        params=plain(params or {}), evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
         ranks=ranks,
     )  # fmt: skip
     training = train_on_ranks(trial, ranks, data_dir=folder)
@@ -180,7 +178,7 @@ def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterato
         yield str(find_sweep_file(name) if kind is Sweep else find_branch_file(str(name)))
         return
     called = "the sweep" if kind is Sweep else "the branches"
-    described = validated_as(kind, _with_names(what), called)
+    described = validated_as(kind, plain(what), called)
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         file = Path(folder) / "file.yaml"
         given = described.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -190,19 +188,6 @@ def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterato
         except BadInput as error:
             text = str(error).replace(str(file), called)
             raise type(error)(text, code=error.code) from error.__cause__
-
-
-def _with_names(value: Any) -> Any:
-    """The value with each class or function in it replaced by its name."""
-    if isinstance(value, Mapping):
-        return {name: _with_names(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_with_names(item) for item in value]
-    return name_of(value) if isinstance(value, type | FunctionType) else value
-
-
-def _folder(path: str | Path | None) -> Path | None:
-    return None if path is None else Path(path)
 
 
 def scaling(

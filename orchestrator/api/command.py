@@ -15,12 +15,13 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.options import BAD_INPUT, TO_GO_ON
 from orchestrator.cli.sessions import CODES, how_to_train, refuse_together
 from orchestrator.cli.terminal import ERROR_FILE, console
-from orchestrator.files.own_code import hand_over
+from orchestrator.files.own_code import hand_over, name_of
 from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
@@ -116,7 +117,19 @@ def several(given: Any) -> list[Any]:
     NAME=VALUE."""
     if isinstance(given, Mapping):
         # JSON is YAML, in which the command reads each value.
-        return [f"{name}={json.dumps(value)}" for name, value in given.items()]
+        return [f"{name}={json.dumps(value)}" for name, value in plain(given).items()]
     if given is None:
         return []
     return [given] if isinstance(given, str | Path) else [*given]
+
+
+def plain(value: Any) -> Any:
+    """The value as files hold it: with the name of each class or function in it, and with Python's
+    own numbers and lists for those of numpy."""
+    if isinstance(value, Mapping):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, type | FunctionType):
+        return name_of(value)
+    return value.tolist() if hasattr(value, "tolist") else value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor
 from orchestrator.records import BadInput, Extras, derive_seed
 from orchestrator.training.batches import in_slices
 from orchestrator.training.memory import out_of_memory
-from orchestrator.training.modifiers import in_precision
+from orchestrator.training.modifiers import Stream, in_precision
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.trainer import Trainer
 from orchestrator.workloads import Batch, Draw, Split, Workload, divided, mapped
@@ -49,6 +50,9 @@ class Evaluator:
         """Split -> the batches that were fetched; None if they need not or can't be kept."""
         self._room = KEPT_BYTES[self.ranks.device.type]
         self._train = train_subset(self.extras, self.splits["train"])
+        self._draws = Stream(derive_seed("evaluation", self.ranks.rank), self.ranks.device)
+        """What metrics draw at random, such as the noise of a variational autoencoder: the same at
+        every evaluation. Stacks refuse such metrics."""
         self._metrics = in_precision(
             self.extras.precision, self.workload.metrics, self.ranks.device
         )
@@ -61,8 +65,9 @@ class Evaluator:
             with trainer.evaluating(averaged=averaged):
                 yield lambda batch: self._sums(trainer, trainer.cast(batch))
 
-        (metrics,) = self.measure(1, evaluating, averages=trainer.average is not None, test=test)
-        return metrics
+        averages = trainer.average is not None
+        with copy(self._draws).in_use():
+            return self.measure(1, evaluating, averages=averages, test=test)[0]
 
     def measure(
         self,

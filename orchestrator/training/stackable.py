@@ -127,20 +127,18 @@ def why_not_by_settings(trial: Trial, workload: Workload, train: Split) -> str |
     if (reason := why_no_rule(study.optimizer, settings.optimizer)) is not None:
         return reason
     modifiers = settings.modifiers
+    source, draws = source_of(train), modifiers.dropout or "dropout" in searched(study.space)
     reasons = {
         "its batch size grows along the training": study.grows,
         "'precision' is bfloat16": modifiers.precision == "bfloat16",
         "'evaluate.precision' is bfloat16": study.extras.precision == "bfloat16",
         "'compile' is true": modifiers.compile,
+        "'dropout' draws random numbers in every step": draws,
+        f"{type(source).__name__} fetches batches for one trial at a time": (
+            type(source).batches is not Split.batches
+        ),
     }
-    for reason, holds in reasons.items():
-        if holds:
-            return reason
-    if "dropout" in searched(study.space) or modifiers.dropout:
-        return "'dropout' draws random numbers in every step"
-    if type(source := source_of(train)).batches is not Split.batches:
-        return f"{type(source).__name__} fetches batches for one trial at a time"
-    return None
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _plain(trial: Trial, workload: Workload, size: int) -> Trial:
@@ -193,7 +191,8 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
     largest = max(float(before[name].abs().max()) for name in floats)
     allowed = tolerance * (moved + LEARNING_RATE * tolerance * largest)
     for name, tensor in alone.after.items():
-        if float((stacked.after[name] - tensor).abs().max()) > allowed:
+        # Masks of true and false can't be subtracted, their products can.
+        if float((stacked.after[name] * 1 - tensor * 1).abs().max()) > allowed:
             return f"{name!r} differ from its value alone"
     return None
 

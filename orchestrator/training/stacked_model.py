@@ -54,8 +54,8 @@ class Computation:
         """Buffers, and parameters that are not trained."""
         self._loss, self._metrics = Method(model, workload.loss), Method(model, workload.metrics)
         self._step: Taped | None = None
-        self._evaluations: dict[tuple[str, ...], Taped] = {}
-        self._metric_names: list[str] = []
+        self._evaluations: dict[tuple[str, ...], tuple[Taped, list[str]]] = {}
+        """Structure of batches -> the metrics of such a batch, and their names."""
 
     def gradients(
         self, inputs: list[Tensor], like: Batch, settings: Numbers, shared: Mapping[str, Any]
@@ -69,10 +69,11 @@ class Computation:
     def metrics(self, inputs: list[Tensor], like: Batch) -> dict[str, Tensor]:
         structure = tuple(path for path, _ in leaves(like))
         if structure not in self._evaluations:
-            like = mapped(lambda _: None, like)
-            self._evaluations[structure] = Taped(lambda given: self._compute_metrics(given, like))
-        values = self._evaluations[structure](inputs)
-        return dict(zip(self._metric_names, values, strict=True))
+            like, names = mapped(lambda _: None, like), list[str]()
+            taped = Taped(lambda given: self._compute_metrics(given, like, names))
+            self._evaluations[structure] = taped, names
+        taped, names = self._evaluations[structure]
+        return dict(zip(names, taped(inputs), strict=True))
 
     def _compute_gradients(
         self, inputs: list[Tensor], like: Batch, settings: Sequence[str], shared: Mapping[str, Any]
@@ -102,7 +103,7 @@ class Computation:
         gradients = torch.autograd.grad(total, weights)
         return [losses.detach(), *gradients, *(sums.detach() for sums in statistics)]
 
-    def _compute_metrics(self, inputs: list[Tensor], like: Batch) -> list[Tensor]:
+    def _compute_metrics(self, inputs: list[Tensor], like: Batch, names: list[str]) -> list[Tensor]:
         given = iter(inputs)
         weights = [next(given) for _ in self.names]
         fixed = {name: next(given) for name in self.fixed}
@@ -115,7 +116,7 @@ class Computation:
 
         with torch.no_grad(), as_vmap_can():
             found: dict[str, Tensor] = vmap(one)(weights, fixed)
-        self._metric_names = list(found)
+        names[:] = found
         return list(found.values())
 
     def _prepare(self, *, training: bool) -> None:
@@ -126,7 +127,7 @@ class Computation:
     def convolves(self) -> bool | None:
         """Whether metrics use convolutions; None if nothing was evaluated yet. On a CPU, the
         algorithm of a convolution depends on the number of models, and the last bits differ."""
-        seen = {each for taped in self._evaluations.values() for each in taped.operations}
+        seen = {each for taped, _ in self._evaluations.values() for each in taped.operations}
         return bool(CONVOLUTIONS & seen) if seen else None
 
     @property
@@ -253,8 +254,8 @@ def call(method: Method, tensors: Numbers, batch: Batch, settings: Mapping[str, 
 
 @contextmanager
 def as_vmap_can() -> Iterator[None]:
-    """Makes torch compute attention with operations that `vmap` supports, and cross entropies with
-    few operations, within the context."""
+    """Makes torch compute attention with operations that `vmap` supports, embeddings whose padding
+    stays as it is in all slots, and cross entropies with few operations, within the context."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -276,6 +277,12 @@ class _FewOperations(TorchFunctionMode):
             logits, labels, *_ = args
             if kwargs == _PLAIN and not labels.is_floating_point():
                 return cross_entropies(logits, labels)
+        if function is functional.embedding and kwargs["padding_idx"] is not None:
+            # `vmap` would train this row in all slots but the first.
+            tokens, table = args
+            rows = torch.arange(len(table), device=table.device)[:, None]
+            is_padding = rows == kwargs["padding_idx"] % len(table)
+            args = tokens, torch.where(is_padding, table.detach(), table)
         return function(*args, **kwargs)
 
 
