@@ -177,7 +177,9 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *((named(name), "recipes.0.name") for name in ("a\x1b[31m", "=1+1", "+x", "-x", "@x")),
     ],
     "wrong-value": [
-        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "string", 1.5),
+        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "whole number", 1.5),
+        ({"batch_sizes": [True]}, "batch_sizes.0", "whole number", True),
+        ({"repeats": True}, "repeats", "a number", True),
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),

@@ -46,7 +46,7 @@ COOLDOWN = "cooldown"
 
 
 def batch_sizes_of(
-    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
+    given: Sequence[int | str] | BatchLadder, workload: str, train_size: int | None
 ) -> list[int]:
     """The batch sizes of a sweep for a workload, in ascending order."""
     if isinstance(given, BatchLadder):

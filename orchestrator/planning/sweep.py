@@ -413,12 +413,10 @@ class Sweep(Part):
     @model_validator(mode="after")
     def _names_are_known(self) -> Sweep:
         recipes = [recipe.name for recipe in self.recipes]
-        named = [("workload of scales", [*self.scales], self.workloads)]
+        refuse_unknown("workload of scales", self.scales, self.workloads)
         for number, entry in enumerate(self.more):
-            named.append((f"workload of more.{number}", entry.workloads, self.workloads))
-            named.append((f"recipe of more.{number}", entry.recipes, recipes))
-        for kind, given, known in named:
-            refuse_unknown(kind, given, known)
+            refuse_unknown(f"workload of more.{number}", entry.workloads, self.workloads)
+            refuse_unknown(f"recipe of more.{number}", entry.recipes, recipes)
         return self
 
     @model_validator(mode="before")
