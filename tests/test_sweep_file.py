@@ -40,6 +40,10 @@ def ladder(low: object, high: object, factor: float) -> dict[str, Any]:
     return {"batch_sizes": {"from": low, "to": high, "factor": factor}}
 
 
+def program(**keys: Any) -> dict[str, Any]:
+    return {"workloads": ["digits/mlp", {"name": "p", "program": "a {learning_rate}", **keys}]}
+
+
 def named(name: str) -> dict[str, Any]:
     return {"recipes": [{"name": name, "optimizer": "sgd"}]}
 
@@ -154,6 +158,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "unknown-key": [
         (cooled({"length": 1}), "length"),
         ({"recipez": ["sgd"]}, "'recipez'", "'recipes'"),
+        ({"scal": {}}, "'scal'", "'scale'"),
+        (program(evry=5), "'workloads.1.evry'", "'workloads.1.every'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
         ({"repeats": {"count": 3, "off": 2}}, "'repeats.off'", "'repeats.of'"),
     ],
@@ -195,7 +201,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"checkpoint": {"every_seconds": math.inf}}, "checkpoint.every_seconds", BILLION, "inf"),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        (cooled(0.2), "cooldown"),
+        (cooled(0.2), "cooldown: write it in braces", 0.2),
+        (program(every=0), "workloads.1.every", 0),
         (cooled({}, goals=["batch/loss < 1"]), "batch/loss"),
         (more(batch_sizes=[64]), "more.0", "`trials`", "`repeats`"),
         (growing({}, {"batch_size": 4, "steps": 5}), "batch_schedule", 8, 4),

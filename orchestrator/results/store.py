@@ -48,7 +48,6 @@ Progress = Callable[[int, int], None]
 
 TIMED = "step_times.json"
 
-
 REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
 

@@ -38,7 +38,6 @@ table begins with the points of a shorter one."""
 
 Point = dict[str, Value]
 
-
 DIGITS_BITS = 54
 """Number of bits of a coordinate of Halton's sequence: all that a float can hold."""
 
