@@ -89,6 +89,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "empty": [({"batch_sizes": []}, "batch_sizes")],
     "endless-data": [
         (quadratic("", **schedule(warmup_epochs=1)), "'warmup_epochs'", "'warmup_steps'"),
+        (quadratic("", budget={"epochs": 2}), "budget", "`epochs`", "noisy_quadratic?"),
         (quadratic("", batch_sizes=["full"]), "batch_sizes", "`full`", "noisy_quadratic?"),
     ],
     "given-twice": [
@@ -171,7 +172,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (space(precision={"options": ["float32", "f8"]}), SGD, "precision 'f8'"),
         (search("haltom"), "'haltom'", "'halton'"),
         (search("points", points=[{"lr": 1}]), SGD, "'lr'"),
-        (search("grid", grid={"lr": 3}), "grid", "'lr'"),
+        (search("grid", grid={"lr": 3}), f"{SGD}: grid", "'lr'"),
         (quadratic("dd=3"), "'noisy_quadratic'", "'dd'", "'d'"),
         (momentum(only={"learning_rates": 1}), "recipe 'momentum'", "'learning_rates'"),
         (cooled({"shape": "linaer"}), "linaer", "linear"),

@@ -186,10 +186,10 @@ def _rate(space: Mapping[str, Entry], follows: str, batch_size: float) -> float:
 
 def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
     """The points that a search of algorithm `points` lists; empty for other algorithms."""
-    if search.algorithm == "grid":
-        return grid(space, search.grid or even_axes(space, search.trials))
     names = searched(space)
-    with mistakes_in(f"recipe {recipe.name!r}: points"):
+    with mistakes_in(f"recipe {recipe.name!r}: {search.algorithm}"):
+        if search.algorithm == "grid":
+            return grid(space, search.grid or even_axes(space, search.trials))
         for point in search.points:
             refuse_unknown("metaparameter", point, names)
             if missing := [name for name in names if name not in point]:

@@ -122,7 +122,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
     are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
-    refuse_unknown("axis of the grid:", sorted(axes), searched(space))
+    refuse_unknown("axis", sorted(axes), searched(space))
     levels = []
     for name in searched(space):
         entry = space[name]
