@@ -423,7 +423,9 @@ def test_scripts_travel_to_other_machines(folder: Path) -> None:
     (folder / "beside.py").touch()
     (folder / "train.sh").write_text("python quadratic.py")
     (folder / "data.bin").write_bytes(bytes(1_000_000))
-    entry = {**PROGRAM, "program": "sh train.sh data.bin {learning_rate} {batch_size} {seed}"}
+    text = "longer than the name of any file; " * 9
+    command = ["sh", "train.sh", "data.bin", text, "{learning_rate} {batch_size} {seed}"]
+    entry = {**PROGRAM, "program": command}
     places = validated({**SWEEP, "workloads": [entry]}, "sweep.yaml").code_names
     assert {*UserFolder.here(places).code} >= {"train.sh", "beside.py", "quadratic.py"}
     assert "data.bin" not in UserFolder.here(places).code

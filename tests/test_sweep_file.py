@@ -40,6 +40,10 @@ def ladder(low: object, high: object, factor: float) -> dict[str, Any]:
     return {"batch_sizes": {"from": low, "to": high, "factor": factor}}
 
 
+def program(**keys: Any) -> dict[str, Any]:
+    return {"workloads": ["digits/mlp", {"name": "p", "program": "a {learning_rate}", **keys}]}
+
+
 def named(name: str) -> dict[str, Any]:
     return {"recipes": [{"name": name, "optimizer": "sgd"}]}
 
@@ -85,6 +89,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "empty": [({"batch_sizes": []}, "batch_sizes")],
     "endless-data": [
         (quadratic("", **schedule(warmup_epochs=1)), "'warmup_epochs'", "'warmup_steps'"),
+        (quadratic("", budget={"epochs": 2}), "budget", "`epochs`", "noisy_quadratic?"),
         (quadratic("", batch_sizes=["full"]), "batch_sizes", "`full`", "noisy_quadratic?"),
     ],
     "given-twice": [
@@ -154,6 +159,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     "unknown-key": [
         (cooled({"length": 1}), "length"),
         ({"recipez": ["sgd"]}, "'recipez'", "'recipes'"),
+        ({"scal": {}}, "'scal'", "'scale'"),
+        (program(evry=5), "'workloads.1.evry'", "'workloads.1.every'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
         ({"repeats": {"count": 3, "off": 2}}, "'repeats.off'", "'repeats.of'"),
     ],
@@ -165,7 +172,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (space(precision={"options": ["float32", "f8"]}), SGD, "precision 'f8'"),
         (search("haltom"), "'haltom'", "'halton'"),
         (search("points", points=[{"lr": 1}]), SGD, "'lr'"),
-        (search("grid", grid={"lr": 3}), "grid", "'lr'"),
+        (search("grid", grid={"lr": 3}), f"{SGD}: grid", "'lr'"),
         (quadratic("dd=3"), "'noisy_quadratic'", "'dd'", "'d'"),
         (momentum(only={"learning_rates": 1}), "recipe 'momentum'", "'learning_rates'"),
         (cooled({"shape": "linaer"}), "linaer", "linear"),
@@ -177,7 +184,9 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         *((named(name), "recipes.0.name") for name in ("a\x1b[31m", "=1+1", "+x", "-x", "@x")),
     ],
     "wrong-value": [
-        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "string", 1.5),
+        ({"batch_sizes": [8, 1.5]}, "batch_sizes.1:", "whole number", 1.5),
+        ({"batch_sizes": [True]}, "batch_sizes.0", "whole number", True),
+        ({"repeats": True}, "repeats", "a number", True),
         (quadratic("d=99999999"), "`d", "10,000,000", 99999999),
         (search("points", points=[{"learning_rate": 0}]), "points: learning_rate", "log scale", 0),
         (search("points", points=[{"learning_rate": "x"}]), "points: learning_rate", "'x'"),
@@ -193,7 +202,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"checkpoint": {"every_seconds": math.inf}}, "checkpoint.every_seconds", BILLION, "inf"),
         ({"workloads": [":Blobs"]}, "MODULE:CLASS", "':Blobs'"),
         ({"recipes": RECIPES}, "recipes", "200 items", 201),
-        (cooled(0.2), "cooldown"),
+        (cooled(0.2), "cooldown: write it in braces", 0.2),
+        (program(every=0), "workloads.1.every", 0),
         (cooled({}, goals=["batch/loss < 1"]), "batch/loss"),
         (more(batch_sizes=[64]), "more.0", "`trials`", "`repeats`"),
         (growing({}, {"batch_size": 4, "steps": 5}), "batch_schedule", 8, 4),

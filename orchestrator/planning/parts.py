@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from orchestrator.records import CONTROLS, MANY, BadInput
 from orchestrator.search import LONGEST_TEXT
@@ -24,9 +24,16 @@ class Part(BaseModel):
     """A mapping in such a file. The docstrings under its fields are the descriptions of its keys:
     the schemas and docs/sweep-file.md are made of them."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=False, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _no_switch(cls, value: Any, taken_as: Any) -> Any:
+        """Refuses `true` and `false` in place of a number, for which they would be 1 and 0."""
+        taken = taken_as(value)
+        if isinstance(value, bool) and not isinstance(taken, bool):
+            raise ValueError("input should be a number")
+        return taken
 
 
 def _folder(name: str) -> str:
@@ -52,17 +59,11 @@ Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 FolderName = Annotated[str, Field(min_length=1), AfterValidator(_folder)]
 
 
-def _size(size: int | str) -> int | str:
-    if size != "full" and (isinstance(size, (str, bool)) or not 1 <= size <= MANY):
+def _size(size: Any) -> Any:
+    if size != "full" and (type(size) not in (int, float) or size % 1 or not 1 <= size <= MANY):
         raise ValueError(f"each batch size must be a whole number from 1 to {MANY:,}, or `full`")
     return size
 
 
-Size = Annotated[
-    int | str,
-    AfterValidator(_size),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1, "maximum": MANY}, {"const": "full"}]}
-    ),
-]
+Size = Annotated[Annotated[int, Field(ge=1, le=MANY)] | Literal["full"], BeforeValidator(_size)]
 """A batch size; `full` stands for the whole training set."""

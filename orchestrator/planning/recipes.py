@@ -46,7 +46,7 @@ COOLDOWN = "cooldown"
 
 
 def batch_sizes_of(
-    given: list[int | str] | BatchLadder, workload: str, train_size: int | None
+    given: Sequence[int | str] | BatchLadder, workload: str, train_size: int | None
 ) -> list[int]:
     """The batch sizes of a sweep for a workload, in ascending order."""
     if isinstance(given, BatchLadder):
@@ -187,10 +187,10 @@ def _rate(space: Mapping[str, Entry], follows: str, batch_size: float) -> float:
 
 def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
     """The points that a search of algorithm `points` lists; empty for other algorithms."""
-    if search.algorithm == "grid":
-        return grid(space, search.grid or even_axes(space, search.trials))
     names = searched(space)
-    with mistakes_in(f"recipe {recipe.name!r}: points"):
+    with mistakes_in(f"recipe {recipe.name!r}: {search.algorithm}"):
+        if search.algorithm == "grid":
+            return grid(space, search.grid or even_axes(space, search.trials))
         for point in search.points:
             refuse_unknown("metaparameter", point, names)
             if missing := [name for name in names if name not in point]:

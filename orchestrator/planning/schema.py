@@ -9,6 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from orchestrator.planning.branch_file import BranchFile
 from orchestrator.planning.sweep import Repeats, Sweep
+from orchestrator.planning.sweep_file import OURS
 from orchestrator.planning.workload_parts import Scale
 
 SCHEMA_FILES = {"sweep": "sweep.schema.json", "branch": "branch.schema.json"}
@@ -43,7 +44,8 @@ def _accept_short_forms(schema: dict[str, Any]) -> None:
     """Adds what people may write in place of the full form, and takes away what is not theirs to
     write. The validators of `Sweep` and `Recipe` that run before the others accept the same."""
     keys, parts = schema["properties"], schema["$defs"]
-    del keys["branch"], keys["programs"], keys["scales"]
+    for name in OURS:
+        del keys[name]
     for name in ("TrunkBranches", "Rates", "Length", "Spread"):
         del parts[name]
     workloads = keys["workloads"]

@@ -253,7 +253,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         budget = recipe.budget or sweep.budget or asked.budget
         assert budget is not None, "a program without a budget was refused"
         budget = budget.or_else(asked.budget)
-        steps = budget.in_steps(batches, train_size)
+        steps = budget.in_steps(batches, name, train_size)
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
         chosen = chosen_points(recipe, search, scaled)
         yield Study(

@@ -130,10 +130,11 @@ class Budget(Part):
             return other.model_copy(update={"inherit": self.inherit})
         return self
 
-    def in_steps(self, batches: BatchSchedule, train_size: int | None) -> int:
+    def in_steps(self, batches: BatchSchedule, workload: str, train_size: int | None) -> int:
         if self.epochs is not None and train_size is None:
             raise BadInput(
-                "`epochs` need a finite training set: use `examples`.", code="endless-data"
+                f"budget: {workload} is endless, or of unknown size: use `examples`, not `epochs`.",
+                code="endless-data",
             )
         examples = max(self.examples or 0, (self.epochs or 0) * (train_size or 0))
         steps = max(self.steps or 1, self.at_least_steps or 1, batches.steps(math.ceil(examples)))
@@ -413,12 +414,10 @@ class Sweep(Part):
     @model_validator(mode="after")
     def _names_are_known(self) -> Sweep:
         recipes = [recipe.name for recipe in self.recipes]
-        named = [("workload of scales", [*self.scales], self.workloads)]
+        refuse_unknown("workload of scales", self.scales, self.workloads)
         for number, entry in enumerate(self.more):
-            named.append((f"workload of more.{number}", entry.workloads, self.workloads))
-            named.append((f"recipe of more.{number}", entry.recipes, recipes))
-        for kind, given, known in named:
-            refuse_unknown(kind, given, known)
+            refuse_unknown(f"workload of more.{number}", entry.workloads, self.workloads)
+            refuse_unknown(f"recipe of more.{number}", entry.recipes, recipes)
         return self
 
     @model_validator(mode="before")

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.sweep import Repeats, Sweep
+from orchestrator.planning.workload_parts import ProgramWorkload, named
 from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
 from orchestrator.results.purpose import STUDIES, without_gone
 
@@ -22,12 +23,14 @@ SWEEPS = Path(__file__).parent.parent / "sweeps"
 MISTAKES_TOLD = 10
 """Largest number of mistakes in a file that are listed. The first ones often cause the others."""
 
-
 WORKLOADS, TRUNK = "workloads", "trunk"
 """The keys that tell a sweep file from a branch file."""
 
-LONG_FORMS = {"repeats": Repeats}
-"""Key of a sweep file -> its parts, if it is written as a mapping in place of a number."""
+LONG_FORMS = {"repeats": Repeats, "workloads": ProgramWorkload, "workload": ProgramWorkload}
+"""Key of a sweep file -> its parts, if it is written as a mapping in place of a number or text."""
+
+OURS = ("branch", "programs", "scales")
+"""Keys of a `Sweep` that its validators write, not people."""
 
 
 def find_sweep_file(name: str | None) -> Path:
@@ -104,7 +107,7 @@ def _by_place(document: Mapping[str, Any], error: ValidationError) -> list[dict[
     for mistake in map(dict[str, Any], error.errors(include_url=False)):
         at: Any = document
         place = []
-        for piece in mistake["loc"]:
+        for piece in _as_written(document, mistake["loc"]):
             inside = piece in at if isinstance(at, dict) else isinstance(piece, int)
             if inside or (piece == mistake["loc"][-1] and mistake["type"] == "missing"):
                 place.append(piece)
@@ -112,14 +115,24 @@ def _by_place(document: Mapping[str, Any], error: ValidationError) -> list[dict[
         whole = {**mistake, "loc": place}
         if (before := found.setdefault((*place, str(mistake["input"])), whole)) is not whole:
             taken = [re.sub(", (unable|got) .*", "", each["msg"]) for each in (before, mistake)]
-            before["msg"] = ", or ".join([taken[0], taken[1].removeprefix("Input should be ")])
+            taken[1] = taken[1].removeprefix("Input should be ")
+            before["msg"] = ", or ".join(dict.fromkeys(taken))
     return [*found.values()]
+
+
+def _as_written(document: Mapping[str, Any], place: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Where the file has what a `Sweep` has at a place: a program is one of its workloads."""
+    if place[:1] != ("programs",) or "programs" in document:
+        return place
+    names, _ = named(document.get("workloads", []))
+    at = ("workloads", names.index(place[1])) if place[1] in names else ("scale", "workload")
+    return *at, *place[2:]
 
 
 def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> BadInput:
     """One error of pydantic in a line: the file, the key, the value, and what is accepted."""
     location = error["loc"]
-    key = ".".join(cut(str(part)) for part in location) or "the file"
+    key = ".".join(cut(str(part)) for part in location)
     if error["type"] == "extra_forbidden":
         known = _keys_at(kind, location[:-1])
         return unknown("key", key, known, code="unknown-key").at(source)
@@ -129,23 +142,24 @@ def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> Ba
     if error["type"] == "model_type":
         names = ", ".join(name.rpartition(".")[2] for name in _keys_at(kind, location))
         message = f"write it in braces, {{key: value, ...}}, with some of the keys {names}"
-    value = shown(error["input"])
-    if not location and isinstance(error["input"], dict):
-        value = f"the keys {cut(', '.join(map(str, error['input'])))}"
-    got = "" if "but got" in message else f" (got {value})"
+    # Of a mistake in the file as a whole, the message says what it is.
+    told = "but got" in message or (not location and isinstance(error["input"], dict))
+    got = "" if told else f" (got {shown(error['input'])})"
     code = getattr(error.get("ctx", {}).get("error"), "code", "wrong-value")
-    text = f"{source}: {key}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
+    where = f"{source}: {key}" if location else source
+    text = f"{where}: {message[0].lower() + message[1:].removesuffix('.')}{got}."
     return BadInput(text, code=code)
 
 
 def _keys_at(kind: type[BaseModel], location: list[Any]) -> list[str]:
-    """The keys accepted at a place in the file."""
+    """The keys that people may write at a place in the file."""
     part = kind
     for piece in location:
-        if (field := part.model_fields.get(str(piece))) is not None:
-            part = next(_parts_in(LONG_FORMS.get(str(piece), field.annotation)), part)
+        field = part.model_fields.get(str(piece))
+        part = next(_parts_in(LONG_FORMS.get(str(piece), field and field.annotation)), part)
+    names = [field.alias or name for name, field in part.model_fields.items() if name not in OURS]
     prefix = "".join(f"{piece}." for piece in location)
-    return [f"{prefix}{field.alias or name}" for name, field in part.model_fields.items()]
+    return [f"{prefix}{name}" for name in [*names, *["scale"] * (part is Sweep)]]
 
 
 def _parts_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import product
@@ -156,16 +157,14 @@ class ProgramWorkload(Part):
     def files(self) -> list[str]:
         """The scripts of the command, as places of code: they, and Python files beside them, travel
         to other machines. Larger files are data."""
-        found = map(Path, self.as_program().command)
-        scripts = (
-            each for each in found if each.is_file() and each.stat().st_size < MOST_OF_SCRIPT
-        )
-        return [f"{each}:" for each in scripts]
+        # Unlike Path.is_file, os.path.isfile takes a text that is too long for the name of a file.
+        scripts = [each for each in self.as_program().command if os.path.isfile(each)]
+        return [f"{Path(each)}:" for each in scripts if os.path.getsize(each) < MOST_OF_SCRIPT]
 
     def as_program(self) -> Program:
-        command = split(self.program) if self.program else (*FUNCTION, self.function or "")
+        of_function = self.function is not None
         return Program(
-            command=command,
+            command=(*FUNCTION, self.function or "") if of_function else split(self.program or ""),
             function=self.function or "",
             launch=self.launch or ("ranks" if self.function else "once"),
             heard=self.metrics.heard,
@@ -177,6 +176,7 @@ def named(entries: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """The workloads of a document as names, and those that are programs by their names."""
     names, programs = list[Any](), dict[str, Any]()
     for entry in entries:
+        name = entry
         if isinstance(entry, dict):
             name = entry.get("name") or entry.get("function")
             if not isinstance(name, str):
@@ -185,10 +185,8 @@ def named(entries: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
                     f"got {shown(entry)}",
                     code="missing-key",
                 )
-            names.append(name)
             programs[name] = entry
-        else:
-            names.append(entry)
+        names.append(name)
     return names, programs
 
 

@@ -15,7 +15,6 @@ _GOAL = re.compile(
     r"(?:\s+for\s+([1-9]\d{0,14})\s+(measurement|example)s?)?\s*$"
 )
 
-
 HELD_FOR = 3
 """Number of measurements for which a goal must hold, where it is asked whether it is lost again."""
 

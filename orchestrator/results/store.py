@@ -48,7 +48,6 @@ Progress = Callable[[int, int], None]
 
 TIMED = "step_times.json"
 
-
 REQUESTS_AT_ONCE = 32
 """Number of simultaneous requests to a bucket, where waiting takes most of the time."""
 
@@ -137,9 +136,8 @@ class RunFiles(Purpose):
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            raise unreadable(
-                file, f"{error}. Remove it; it is written again from {STUDIES}"
-            ) from None
+            why = f"{str(error).removesuffix('.')}. Remove it; it is written again from {STUDIES}"
+            raise unreadable(file, why) from None
 
     def provenance(self) -> dict[str, Any]:
         """Versions and machine. Empty if the file can't be read, since no answer needs it."""

@@ -73,7 +73,6 @@ Training = tuple[int, int]
 ROWS_AT_ONCE = 16_384
 """Measurements in a row group, which is the least that is read to see one trial's."""
 
-
 SMALL = {"use_dictionary": False, "write_statistics": False}
 """Options for files with few rows, which are read whole. Dictionaries of them are larger than their
 columns, and take longer to read."""

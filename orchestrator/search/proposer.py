@@ -38,7 +38,6 @@ table begins with the points of a shorter one."""
 
 Point = dict[str, Value]
 
-
 DIGITS_BITS = 54
 """Number of bits of a coordinate of Halton's sequence: all that a float can hold."""
 
@@ -123,7 +122,7 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
     """Every combination of values on the axes. `axes` is metaparameter -> number of values, which
     are evenly spaced and include both ends of the range. A choice in `axes` takes all of its
     options. Metaparameters that are not in `axes` stay in the middle of their range."""
-    refuse_unknown("axis of the grid:", sorted(axes), searched(space))
+    refuse_unknown("axis", sorted(axes), searched(space))
     levels = []
     for name in searched(space):
         entry = space[name]

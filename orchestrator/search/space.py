@@ -109,17 +109,13 @@ def _described(entry: Mapping[str, Any]) -> Entry:
         if key in FORMS and not FORMS[key][0](value):
             raise wrong_value(f"`{key}`", FORMS[key][1], value)
     if kind is Choice:
-        found["options"] = _values("options", found["options"])
+        if len(values := found["options"]) > MOST_OPTIONS:
+            raise BadInput(
+                f"`options` must hold at most {MOST_OPTIONS} values, not {len(values):,}.",
+                code="too-many",
+            )
+        found["options"] = tuple(map(check_value, values))
     return kind(**found)
-
-
-def _values(key: str, values: list[Any]) -> tuple[Value, ...]:
-    if len(values) > MOST_OPTIONS:
-        raise BadInput(
-            f"`{key}` must hold at most {MOST_OPTIONS} values, not {len(values):,}.",
-            code="too-many",
-        )
-    return tuple(map(check_value, values))
 
 
 def _is_number(value: Any) -> bool:

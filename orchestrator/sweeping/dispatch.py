@@ -57,7 +57,6 @@ ALONE = (
     "go on from its checkpoint."
 )
 
-
 LEAVE_SECONDS = 20.0
 """Seconds that trials have to save their state when the user asks for the end."""
 
