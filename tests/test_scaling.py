@@ -18,8 +18,8 @@ import orchestrator
 from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
-from orchestrator.analysis.scaling import SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import fifth_in_words, headline
+from orchestrator.analysis.scaling import BENDS, SCALES, compared_with, rises_after, scaling_of
+from orchestrator.analysis.words import bend_cells, fifth_in_words, headline
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -184,6 +184,15 @@ def test_a_flat_curve_is_called_flat() -> None:
     # With measurements far apart, equal steps may hide any curve.
     unknown = answer([(size, 500) for size in SIZES], error=2.0)
     assert not unknown.verdict.startswith("flat")
+
+
+def test_steps_that_fall_beside_every_bend_still_fall() -> None:
+    chance = np.random.default_rng(1)
+    steps = [2**20 / size * 2 ** (0.5 * chance.standard_normal()) for size in SIZES]
+    found = answer([*zip(SIZES, steps, strict=True)])
+    assert found.verdict == BENDS
+    assert "steps still fall at 4,096, the largest tested" in headline(found)
+    assert not bend_cells(found)["Useful until"]
 
 
 def test_a_staircase_is_no_bend() -> None:

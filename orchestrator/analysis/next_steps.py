@@ -21,7 +21,7 @@ from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
-from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.analysis.words import ends_of
 from orchestrator.records import Study, grouped
 from orchestrator.results import MeanCost
@@ -125,7 +125,7 @@ def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[in
     found: dict[int, None] = {}
     for one in scalings:
         fifth = one.critical_by_examples
-        if one.verdict == SCALES and 2 * sizes[-1] <= largest:
+        if one.still_falls and 2 * sizes[-1] <= largest:
             found[2 * sizes[-1]] = None
         gaps = [(low, high) for low, high in pairwise(sizes) if high > GAP * low]
         if gaps and fifth is not None:

@@ -115,6 +115,12 @@ class Scaling(OfCurve):
             return found
         return replace(found, high=math.inf)
 
+    @property
+    def still_falls(self) -> bool:
+        """Whether steps still fall at the largest batch size, also where no bend fits."""
+        fifth, largest = self.critical_by_examples, self.largest
+        return fifth is not None and largest is not None and fifth.value >= largest
+
     def to_json(self) -> dict[str, Any]:
         found = asdict(replace(self, curves=None, errors=None))
         del found["curves"], found["errors"]

@@ -9,7 +9,7 @@ from typing import Any
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.scaling import BENDS, SCALES, Scaling
+from orchestrator.analysis.scaling import BENDS, Scaling
 from orchestrator.analysis.schedules import Confirmed
 from orchestrator.records import Study
 from orchestrator.results import FrontierRow
@@ -22,7 +22,7 @@ def headline(scaling: Scaling) -> str:
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
     said = [_wastes(scaling)]
-    if scaling.verdict == SCALES:
+    if scaling.still_falls:
         left = "left" if scaling.left_out else "tested"
         said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
     else:
@@ -68,11 +68,10 @@ def fifth_in_words(scaling: Scaling) -> str:
 def bend_cells(scaling: Scaling) -> dict[str, str]:
     """The numbers of the headline, for a table."""
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
-    still = scaling.verdict == SCALES
     return {
         "Recipe": scaling.recipe,
         "+20 % examples at": fifth_in_words(scaling),
-        "Useful until": "" if useful is None or still else in_words(useful),
+        "Useful until": "" if useful is None or scaling.still_falls else in_words(useful),
         "B_crit": "" if critical is None else in_words(critical),
     }
 
