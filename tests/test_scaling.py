@@ -184,6 +184,9 @@ def test_a_flat_curve_is_called_flat() -> None:
     # With measurements far apart, equal steps may hide any curve.
     unknown = answer([(size, 500) for size in SIZES], error=2.0)
     assert not unknown.verdict.startswith("flat")
+    # Each goal was passed between 250 and 500, so the largest may have saved half of the steps.
+    assert orchestrator.scaling(SIZES, [500] * 13, resolution=50).verdict.startswith("flat")
+    assert not orchestrator.scaling(SIZES, [500] * 13, resolution=250).verdict.startswith("flat")
 
 
 def test_steps_that_fall_beside_every_bend_still_fall() -> None:

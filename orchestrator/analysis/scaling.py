@@ -62,7 +62,7 @@ GOOD_FIT_LOG2 = 0.25
 """Scatter about the curve beyond the known errors, as a standard deviation in doublings, up to
 which bends are said to fit."""
 
-FLAT = "flat: a larger batch size saves no steps in the range tested"
+FLAT = "flat: no batch size tested saves a fifth of the steps of another"
 BENDS = "no bend fits the curve, so read the answer from the points"
 SCALES = "still scaling at the largest batch size"
 FITS = "perfect scaling, then diminishing returns"
@@ -199,8 +199,10 @@ def scaling_of(
         by_part=None if errors.by_part is None else float(errors.by_part.mean()),
         fit_residual_log2=float(np.sqrt((off**2).mean())),
     )
-    # If goals are passed at first measurements, equal steps may hide any curve.
-    if max(float(np.ptp(steps)), errors.parts(scatter).resolution) < -math.log2(STILL):
+    # Steps that are measured as equal may differ by the distance d of measurements, whose standard
+    # deviation is d / sqrt(12).
+    apart = math.sqrt(12 * float(errors.resolution.mean()))
+    if max(float(np.ptp(steps)), apart) < -math.log2(STILL):
         return replace(found, verdict=FLAT)
     critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
