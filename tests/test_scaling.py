@@ -260,6 +260,19 @@ def test_which_of_two_recipes_scales_further_is_said_with_its_interval() -> None
     assert same.low < 1 < same.high
 
 
+def test_a_recipe_that_was_tested_from_a_larger_batch_size_on_does_not_scale_further() -> None:
+    """Its number is relative to the fewest examples of fewer batch sizes, so it is too high."""
+    late, whole = (answer(planted(bend(100, 1), sizes), error=0.05) for sizes in (SIZES[6:], SIZES))
+    fifths, _ = compared_with(late, whole)
+    assert 0 == fifths.low < 1 < fifths.high
+    fifths, _ = compared_with(whole, late)
+    assert fifths.low < 1 < fifths.high == math.inf
+    for pair in (curve_pair(late, whole, same=False), curve_pair(whole, late, same=False)):
+        assert pair.verdict == "agree"
+    near = answer(planted(bend(10_000, 1), SIZES), error=0.05)
+    assert compared_with(late, near)[0].high < 1, "it scales even less far"
+
+
 TESTED = np.array([8, 16, 32, 64, 128, 256, 512, 1024])
 SEEDS = [
     (300 * (1 + 100 / size) * 2 ** np.random.default_rng(size).normal(0, 0.1, 5)).round()

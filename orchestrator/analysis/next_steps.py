@@ -86,8 +86,7 @@ def next_steps(
         with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
         for step in _candidates(known, studies)
     ]
-    enough = 1 - WORTH
-    worth = [step for step in steps if any(e.after < enough * e.before for e in step.effects)]
+    worth = [step for step in steps if any(e.after < (1 - WORTH) * e.before for e in step.effects)]
     by_seconds = all(step.seconds is not None for step in worth)
 
     def order(step: Step) -> float:

@@ -240,7 +240,7 @@ def _concluded(
 
 def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     """Compares fifth-more batch sizes; `same`: all studies of the curve are the same."""
-    of_a, of_b = a.fifth_more, b.fifth_more
+    of_a, of_b = a.beside(b), b.beside(a)
     pair = CurvePair(
         workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"
     )

@@ -90,9 +90,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    said: list[str] = []
-    if scaling.curves is None:
-        return said
+    said = []
     if scaling.critical_by_examples_is == "at most":
         said.append(
             "Batch sizes below the smallest tested may take fewer examples, so test smaller ones."
@@ -107,9 +105,7 @@ def remarks_of(scaling: Scaling) -> list[str]:
 
 
 def compared_in_words(ratio: Estimate) -> str:
-    low, high = ratio.ends
-    decided = "" if low > 1 or high < 1 else ", not decided"
-    return f"{factor_in_words(ratio)}{decided}"
+    return factor_in_words(ratio) + ", not decided" * ratio.holds(1)
 
 
 def exponent_in_words(exponent: Estimate) -> str:
