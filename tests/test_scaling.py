@@ -189,6 +189,13 @@ def test_a_flat_curve_is_called_flat() -> None:
     assert not orchestrator.scaling(SIZES, [500] * 13, resolution=250).verdict.startswith("flat")
 
 
+def test_a_bend_at_the_end_of_the_range_is_not_said_of_batch_sizes_beyond_it() -> None:
+    """Up to half of B_crit, twice the batch size saves a fourth of the steps or more."""
+    said = headline(answer(planted(bend(2000, 1), SIZES[:11])))
+    assert re.search(r"beyond 8\d\d \(.*\) larger batches up to 1,024 save less", said), said
+    assert "larger batches save" in headline(answer(planted(bend(128, 1), SIZES)))
+
+
 def test_steps_that_fall_beside_every_bend_still_fall() -> None:
     chance = np.random.default_rng(1)
     steps = [2**20 / size * 2 ** (0.5 * chance.standard_normal()) for size in SIZES]

@@ -190,13 +190,12 @@ def with_price(step: Step, studies: Sequence[Study], taken: Sequence[MeanCost]) 
         if names in of_recipes
     ]
     examples = [trials * trial + repeats * again for trials, repeats, trial, again, _ in added]
-    rates = [rate for *_, rate in added]
-    known = [rate for rate in rates if rate is not None]
+    known = [rate for *_, rate in added if rate is not None]
     return replace(
         step,
         trainings=sum(trials + repeats for trials, repeats, *_ in added),
         examples=sum(examples),
-        seconds=sum(map(mul, known, examples)) if known and len(known) == len(rates) else None,
+        seconds=sum(map(mul, known, examples)) if known and len(known) == len(added) else None,
     )
 
 

@@ -11,7 +11,7 @@ from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, Scaling
 from orchestrator.analysis.schedules import Confirmed
-from orchestrator.records import Study
+from orchestrator.records import Study, grouped
 from orchestrator.results import FrontierRow
 
 
@@ -26,7 +26,10 @@ def headline(scaling: Scaling) -> str:
         left = "left" if scaling.left_out else "tested"
         said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
     else:
-        said.append(f"beyond {in_words(useful)} larger batches save less than a tenth of the steps")
+        # Within a factor of two of it, this may be no more than where the tests end.
+        tested = f" up to {scaling.largest:,}" * (2 * useful.value > scaling.largest)
+        beyond = f"beyond {in_words(useful)} larger batches{tested}"
+        said.append(f"{beyond} save less than a tenth of the steps")
     if critical is not None:
         said.append(f"critical batch size {in_words(critical)}")
     return f"{scaling.recipe}: {'; '.join(said)}."
@@ -255,13 +258,11 @@ def batch_sizes_of(row: FrontierRow | Study) -> str:
 
 def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
     """A sentence on the recipes whose steps are those of trainings that are cooled down."""
-    cooled: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row.cooldown:
-            cooled.setdefault(str(row.cooldown), {})[row.recipe] = None
+    cooled = grouped((row for row in rows if row.cooldown), lambda row: str(row.cooldown))
     return [
-        f"{listed([*recipes])}: steps of trainings whose learning rate comes down ({how})."
-        for how, recipes in cooled.items()
+        f"{listed([*dict.fromkeys(row.recipe for row in some)])}: steps of trainings whose "
+        f"learning rate comes down ({how})."
+        for how, some in cooled.items()
     ]
 
 
