@@ -18,8 +18,8 @@ import orchestrator
 from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
-from orchestrator.analysis.scaling import SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import fifth_in_words, headline
+from orchestrator.analysis.scaling import BENDS, SCALES, compared_with, rises_after, scaling_of
+from orchestrator.analysis.words import bend_cells, fifth_in_words, headline
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -184,6 +184,25 @@ def test_a_flat_curve_is_called_flat() -> None:
     # With measurements far apart, equal steps may hide any curve.
     unknown = answer([(size, 500) for size in SIZES], error=2.0)
     assert not unknown.verdict.startswith("flat")
+    # Each goal was passed between 250 and 500, so the largest may have saved half of the steps.
+    assert orchestrator.scaling(SIZES, [500] * 13, resolution=50).verdict.startswith("flat")
+    assert not orchestrator.scaling(SIZES, [500] * 13, resolution=250).verdict.startswith("flat")
+
+
+def test_a_bend_at_the_end_of_the_range_is_not_said_of_batch_sizes_beyond_it() -> None:
+    """Up to half of B_crit, twice the batch size saves a fourth of the steps or more."""
+    said = headline(answer(planted(bend(2000, 1), SIZES[:11])))
+    assert re.search(r"beyond 8\d\d \(.*\) larger batches up to 1,024 save less", said), said
+    assert "larger batches save" in headline(answer(planted(bend(128, 1), SIZES)))
+
+
+def test_steps_that_fall_beside_every_bend_still_fall() -> None:
+    chance = np.random.default_rng(1)
+    steps = [2**20 / size * 2 ** (0.5 * chance.standard_normal()) for size in SIZES]
+    found = answer([*zip(SIZES, steps, strict=True)])
+    assert found.verdict == BENDS
+    assert "steps still fall at 4,096, the largest tested" in headline(found)
+    assert not bend_cells(found)["Useful until"]
 
 
 def test_a_staircase_is_no_bend() -> None:
@@ -246,6 +265,19 @@ def test_which_of_two_recipes_scales_further_is_said_with_its_interval() -> None
     assert steps.low < 1 < steps.high
     same, _ = compared_with(far, replace(far, recipe="other"))
     assert same.low < 1 < same.high
+
+
+def test_a_recipe_that_was_tested_from_a_larger_batch_size_on_does_not_scale_further() -> None:
+    """Its number is relative to the fewest examples of fewer batch sizes, so it is too high."""
+    late, whole = (answer(planted(bend(100, 1), sizes), error=0.05) for sizes in (SIZES[6:], SIZES))
+    fifths, _ = compared_with(late, whole)
+    assert 0 == fifths.low < 1 < fifths.high
+    fifths, _ = compared_with(whole, late)
+    assert fifths.low < 1 < fifths.high == math.inf
+    for pair in (curve_pair(late, whole, same=False), curve_pair(whole, late, same=False)):
+        assert pair.verdict == "agree"
+    near = answer(planted(bend(10_000, 1), SIZES), error=0.05)
+    assert compared_with(late, near)[0].high < 1, "it scales even less far"
 
 
 TESTED = np.array([8, 16, 32, 64, 128, 256, 512, 1024])

@@ -133,6 +133,12 @@ class Curves:
         return estimate_of(2 ** -_last_within(logs[:, ::-1], -self.compared_at[::-1], tolerance))
 
     @property
+    def fewest(self) -> Floats:
+        """The fewest steps of any tested batch size, for each curve."""
+        fewest: Floats = 2 ** (self.level + self._shape_there.min(axis=1))
+        return fewest
+
+    @property
     def steps_min(self) -> Estimate:
         return estimate_of(2**self.level)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.analysis.estimates import Estimate, Floats, normal_reach
+from orchestrator.analysis.estimates import Estimate, Floats, reach_of
 from orchestrator.analysis.points import CurvePoint
 from orchestrator.results.repeats import WinnerRepeats
 
@@ -76,7 +76,7 @@ class Errors:
         """The steps that each point would take in the median over seeds and other trials. The goal
         was passed after the measurement before."""
         without = np.diag(self.covariance) - self.resolution
-        reach = 2 ** (normal_reach() * np.sqrt(np.maximum(without, 0)))
+        reach = 2 ** (reach_of(math.inf) * np.sqrt(np.maximum(without, 0)))
         return [
             Estimate(
                 value=point.steps,

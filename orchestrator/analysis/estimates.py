@@ -46,17 +46,11 @@ def reach_of_mean(values: Floats) -> Floats:
 
 
 def reach_of(freedom: float) -> float:
-    """The reach of a 90 % interval in standard deviations of so many degrees of freedom."""
+    """The reach of a 90 % interval in standard deviations of so many degrees of freedom; infinitely
+    many are those of a normal distribution."""
     from scipy.special import stdtrit  # here and in other functions: it takes half a second to load
 
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
-
-
-def normal_reach() -> float:
-    """The same of a normal distribution."""
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + CONFIDENCE) / 2))
 
 
 def together(parts: Sequence[Estimate]) -> Estimate:

@@ -21,7 +21,7 @@ from orchestrator.analysis.curve import curves_through
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.estimates import Floats
 from orchestrator.analysis.points import OfCurve
-from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, SCALES, Scaling
+from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
 from orchestrator.analysis.words import ends_of
 from orchestrator.records import Study, grouped
 from orchestrator.results import MeanCost
@@ -86,8 +86,7 @@ def next_steps(
         with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
         for step in _candidates(known, studies)
     ]
-    enough = 1 - WORTH
-    worth = [step for step in steps if any(e.after < enough * e.before for e in step.effects)]
+    worth = [step for step in steps if any(e.after < (1 - WORTH) * e.before for e in step.effects)]
     by_seconds = all(step.seconds is not None for step in worth)
 
     def order(step: Step) -> float:
@@ -125,7 +124,7 @@ def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[in
     found: dict[int, None] = {}
     for one in scalings:
         fifth = one.critical_by_examples
-        if one.verdict == SCALES and 2 * sizes[-1] <= largest:
+        if one.still_falls and 2 * sizes[-1] <= largest:
             found[2 * sizes[-1]] = None
         gaps = [(low, high) for low, high in pairwise(sizes) if high > GAP * low]
         if gaps and fifth is not None:
@@ -191,13 +190,12 @@ def with_price(step: Step, studies: Sequence[Study], taken: Sequence[MeanCost]) 
         if names in of_recipes
     ]
     examples = [trials * trial + repeats * again for trials, repeats, trial, again, _ in added]
-    rates = [rate for *_, rate in added]
-    known = [rate for rate in rates if rate is not None]
+    known = [rate for *_, rate in added if rate is not None]
     return replace(
         step,
         trainings=sum(trials + repeats for trials, repeats, *_ in added),
         examples=sum(examples),
-        seconds=sum(map(mul, known, examples)) if known and len(known) == len(rates) else None,
+        seconds=sum(map(mul, known, examples)) if known and len(known) == len(added) else None,
     )
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, TypeVar
 
 from orchestrator.analysis.errors import errors_of, freedom_of
-from orchestrator.analysis.estimates import CONFIDENCE, Estimate, normal_reach, ratio_of, reach_of
+from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
 from orchestrator.analysis.points import CurvePoint, Names, OfCurve, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.records import StudyKey
@@ -240,7 +240,7 @@ def _concluded(
 
 def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     """Compares fifth-more batch sizes; `same`: all studies of the curve are the same."""
-    of_a, of_b = a.fifth_more, b.fifth_more
+    of_a, of_b = a.beside(b), b.beside(a)
     pair = CurvePair(
         workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"
     )
@@ -251,5 +251,5 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     ratio = ratio_of(of_b, of_a)
     assert ratio is not None
     log, low, high = (math.log2(end) if end else -math.inf for end in (ratio.value, *ratio.ends))
-    deviation = (log - low if log > 0 else high - log) / normal_reach()
+    deviation = (log - low if log > 0 else high - log) / reach_of(math.inf)
     return _concluded(pair, log, low, high, deviation)

@@ -62,7 +62,7 @@ GOOD_FIT_LOG2 = 0.25
 """Scatter about the curve beyond the known errors, as a standard deviation in doublings, up to
 which bends are said to fit."""
 
-FLAT = "flat: a larger batch size saves no steps in the range tested"
+FLAT = "flat: no batch size tested saves a fifth of the steps of another"
 BENDS = "no bend fits the curve, so read the answer from the points"
 SCALES = "still scaling at the largest batch size"
 FITS = "perfect scaling, then diminishing returns"
@@ -114,6 +114,20 @@ class Scaling(OfCurve):
         if found is None or largest is None or found.ends[1] < largest:
             return found
         return replace(found, high=math.inf)
+
+    def beside(self, other: Scaling) -> Estimate | None:
+        """`fifth_more`, to be compared with that of another curve. It has no lower end if it is but
+        a bound and the other curve begins at a smaller batch size."""
+        found, mine, others = self.fifth_more, self.curves, other.curves
+        if found is None or mine is None or others is None or not self.critical_by_examples_is:
+            return found
+        return replace(found, low=0.0) if mine.log_sizes[0] > others.log_sizes[0] else found
+
+    @property
+    def still_falls(self) -> bool:
+        """Whether steps still fall at the largest batch size, also where no bend fits."""
+        fifth, largest = self.critical_by_examples, self.largest
+        return fifth is not None and largest is not None and fifth.value >= largest
 
     def to_json(self) -> dict[str, Any]:
         found = asdict(replace(self, curves=None, errors=None))
@@ -193,8 +207,9 @@ def scaling_of(
         by_part=None if errors.by_part is None else float(errors.by_part.mean()),
         fit_residual_log2=float(np.sqrt((off**2).mean())),
     )
-    # If goals are passed at first measurements, equal steps may hide any curve.
-    if max(float(np.ptp(steps)), errors.parts(scatter).resolution) < -math.log2(STILL):
+    # Steps that are measured as equal may differ by their resolution d, whose variance is d^2 / 12.
+    apart = math.sqrt(12 * float(errors.resolution.mean()))
+    if max(float(np.ptp(steps)), apart) < -math.log2(STILL):
         return replace(found, verdict=FLAT)
     critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
@@ -224,25 +239,21 @@ def scaling_of(
 def compared_with(one: Scaling, other: Scaling) -> tuple[Estimate, Estimate]:
     """Two ratios of a recipe to another one: of the batch sizes that take a fifth more examples,
     and of the fewest steps of any tested batch size."""
+    mine, others = one.beside(other), other.beside(one)
     assert one.curves is not None
-    assert one.fifth_more is not None
+    assert mine is not None
     assert other.curves is not None
-    assert other.fifth_more is not None
+    assert others is not None
     draws = (2 ** each.log_within(CRITICAL_TOLERANCE) for each in (one.curves, other.curves))
     fifths = ratio_of_draws(*draws)
-    if other.fifth_more.high == math.inf:
+    if others.high == math.inf or mine.low == 0:
         fifths = replace(fifths, low=0.0)
-    if one.fifth_more.high == math.inf:
+    if mine.high == math.inf or others.low == 0:
         fifths = replace(fifths, high=math.inf)
-    return fifths, ratio_of_draws(_fewest(one), _fewest(other))
+    return fifths, ratio_of_draws(one.curves.fewest, other.curves.fewest)
 
 
 def fewest_steps(one: Scaling) -> float:
     """The fewest steps of any tested batch size, in the median of all curves."""
-    return float(np.median(_fewest(one)))
-
-
-def _fewest(one: Scaling) -> Floats:
     assert one.curves is not None
-    fewest: Floats = 2 ** one.curves.log_steps(one.curves.compared_at).min(axis=1)
-    return fewest
+    return float(np.median(one.curves.fewest))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.analysis.estimates import Estimate, normal_reach, reach_of
+from orchestrator.analysis.estimates import Estimate, reach_of
 from orchestrator.analysis.pairs import Answers, Error, Side, StudyPair, sides_of, study_pair
 from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of, has_medians
 from orchestrator.analysis.scaling import scalings
@@ -201,7 +201,7 @@ def _mean(rule: Sequence[Known]) -> Estimate | None:
         variance += sum(error.variance for side in sides for error in side.own)
         variance += sum(math.sqrt(s.few_trials.variance) for s in sides if s.few_trials) ** 2
     middle = sum(math.log2(ratio.value) for ratio, *_ in used) / len(used)
-    reach = normal_reach() * math.sqrt(variance) / len(used)
+    reach = reach_of(math.inf) * math.sqrt(variance) / len(used)
     return Estimate(
         value=2**middle,
         low=0.0 if from_zero else 2 ** (middle - reach),

@@ -9,9 +9,9 @@ from typing import Any
 from orchestrator.analysis.branches import Verdict
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.analysis.scaling import BENDS, SCALES, Scaling
+from orchestrator.analysis.scaling import BENDS, Scaling
 from orchestrator.analysis.schedules import Confirmed
-from orchestrator.records import Study
+from orchestrator.records import Study, grouped
 from orchestrator.results import FrontierRow
 
 
@@ -22,11 +22,14 @@ def headline(scaling: Scaling) -> str:
     if useful is None or scaling.largest is None:
         return f"{scaling.recipe}: {scaling.verdict}."
     said = [_wastes(scaling)]
-    if scaling.verdict == SCALES:
+    if scaling.still_falls:
         left = "left" if scaling.left_out else "tested"
         said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
     else:
-        said.append(f"beyond {in_words(useful)} larger batches save less than a tenth of the steps")
+        # Within a factor of two of it, this may be no more than where the tests end.
+        tested = f" up to {scaling.largest:,}" * (2 * useful.value > scaling.largest)
+        beyond = f"beyond {in_words(useful)} larger batches{tested}"
+        said.append(f"{beyond} save less than a tenth of the steps")
     if critical is not None:
         said.append(f"critical batch size {in_words(critical)}")
     return f"{scaling.recipe}: {'; '.join(said)}."
@@ -68,11 +71,10 @@ def fifth_in_words(scaling: Scaling) -> str:
 def bend_cells(scaling: Scaling) -> dict[str, str]:
     """The numbers of the headline, for a table."""
     useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
-    still = scaling.verdict == SCALES
     return {
         "Recipe": scaling.recipe,
         "+20 % examples at": fifth_in_words(scaling),
-        "Useful until": "" if useful is None or still else in_words(useful),
+        "Useful until": "" if useful is None or scaling.still_falls else in_words(useful),
         "B_crit": "" if critical is None else in_words(critical),
     }
 
@@ -91,9 +93,7 @@ def sentence(scaling: Scaling) -> str:
 
 
 def remarks_of(scaling: Scaling) -> list[str]:
-    said: list[str] = []
-    if scaling.curves is None:
-        return said
+    said = []
     if scaling.critical_by_examples_is == "at most":
         said.append(
             "Batch sizes below the smallest tested may take fewer examples, so test smaller ones."
@@ -108,9 +108,7 @@ def remarks_of(scaling: Scaling) -> list[str]:
 
 
 def compared_in_words(ratio: Estimate) -> str:
-    low, high = ratio.ends
-    decided = "" if low > 1 or high < 1 else ", not decided"
-    return f"{factor_in_words(ratio)}{decided}"
+    return factor_in_words(ratio) + ", not decided" * ratio.holds(1)
 
 
 def exponent_in_words(exponent: Estimate) -> str:
@@ -260,13 +258,11 @@ def batch_sizes_of(row: FrontierRow | Study) -> str:
 
 def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
     """A sentence on the recipes whose steps are those of trainings that are cooled down."""
-    cooled: dict[str, dict[str, None]] = {}
-    for row in rows:
-        if row.cooldown:
-            cooled.setdefault(str(row.cooldown), {})[row.recipe] = None
+    cooled = grouped((row for row in rows if row.cooldown), lambda row: str(row.cooldown))
     return [
-        f"{listed([*recipes])}: steps of trainings whose learning rate comes down ({how})."
-        for how, recipes in cooled.items()
+        f"{listed([*dict.fromkeys(row.recipe for row in some)])}: steps of trainings whose "
+        f"learning rate comes down ({how})."
+        for how, some in cooled.items()
     ]
 
 

@@ -99,7 +99,8 @@ def repeats_of(
     params = json.loads(row["params"])
     repeats = repeats_from([*draws_of.values()], best, params)
     medians = (
-        (trial, _median([*draws.values()]), len(draws)) for trial, draws in of_trials.items()
+        (trial, float(statistics.median(step for step, _ in draws.values())), len(draws))
+        for trial, draws in of_trials.items()
     )
     repeats = replace(repeats, medians=tuple(one for one in medians if math.isfinite(one[1])))
     held = None if goal.holds else _held(study, goal, curves[best], draws_of)
@@ -148,7 +149,7 @@ def repeats_from(
     steps = [step for step, _ in ordered]
     low, high, confidence = median_interval(len(steps))
     middle = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    median = _median(draws)
+    median = float(statistics.median(steps))
     return WinnerRepeats(
         trial=trial,
         params=params,
@@ -161,10 +162,6 @@ def repeats_from(
         resolution=max(resolution for _, resolution in middle),
         steps=tuple(int(step) for step in steps if math.isfinite(step)),
     )
-
-
-def _median(draws: Sequence[Draw]) -> float:
-    return float(statistics.median(step for step, _ in draws))
 
 
 def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
@@ -187,10 +184,8 @@ def _curves(run: RunFiles, study: Study, goal: Goal) -> dict[int, Curves]:
 def _draw(study: Study, goal: Goal, row: Mapping[str, Any], measured_at: Columns) -> Draw | None:
     if (first := reached(study, goal, measured_at).first) is not None:
         return _draw_at(first, measured_at[1])
-    if goal.metric.startswith(TRUNK):
+    if goal.metric.startswith(TRUNK) or next_possible(study, row) is not None:
         return None  # it may have been passed later
-    if next_possible(study, row) is not None:
-        return None
     return _draw_at(math.inf, measured_at[1])
 
 
