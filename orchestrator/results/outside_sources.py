@@ -94,10 +94,10 @@ def read_source(source: str) -> Rows:
 
 def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
     with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-        names, first = (file.readline(MOST_COLUMNS**2).decode(errors="replace") for _ in "12")
+        names, _, rows = file.read(2**20).decode("utf-8-sig", "replace").partition("\n")
     between = max(",;\t", key=names.count)
-    # Where commas are decimal points, semicolons stand between numbers.
-    comma = between == ";" and re.search(r"\d,\d", first)
+    # Where commas are decimal points, others stand between numbers.
+    comma = between != "," and re.search(rf'(^|{between})"?-?\d+,\d', rows, re.MULTILINE)
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
