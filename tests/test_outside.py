@@ -541,6 +541,16 @@ def test_semicolons_and_tabs_may_stand_between_columns(tmp_path: Path) -> None:
         assert [row.steps for row in ask(run, "val_loss < 0.1")] == [110]
 
 
+def test_names_of_runs_are_no_numbers(tmp_path: Path) -> None:
+    names = ("3.1", "3.10", "1_11", "11_1", "1e2")
+    rows = [row for name in names for row in curve(50, run=name, batch_size=8)]
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    for source in (write(tmp_path / "a.csv", rows), lines):
+        (study,) = imported(source, tmp_path / source.stem).studies()
+        assert (study.trials, study.repeats) == (1, len(names) - 1)
+
+
 def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:
     rows = [row for seed in range(3) for row in curve(150, batch_size=8, lr=0.1, seed=seed)]
     source = write(tmp_path / "a.csv", rows)

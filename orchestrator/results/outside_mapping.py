@@ -187,6 +187,11 @@ def has_step(names: Iterable[str]) -> bool:
     return any(_plain(name) in (*NAMES["step"][1], *AMOUNTS) for name in names)
 
 
+def names_runs(name: str) -> bool:
+    """Whether a column looks like one of names of runs, which are texts even if numbers."""
+    return _plain(name) in NAMES["run"][1]
+
+
 def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str] | None) -> Meaning:
     """The meaning of the columns by their names, and by their contents where names don't tell.
     What the user has written stands. `settings` are the columns that hold settings of runs, if the

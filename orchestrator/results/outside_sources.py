@@ -25,7 +25,7 @@ from orchestrator.results.archive import holds_no, problem_at
 from orchestrator.results.archive_documents import MOST_LETTERS
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
-from orchestrator.results.outside_mapping import has_step
+from orchestrator.results.outside_mapping import has_step, names_runs
 from orchestrator.results.tables import as_number
 
 MOST_BYTES = 2**33
@@ -98,8 +98,11 @@ def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
     between = max(",;\t", key=names.count)
     # Where commas are decimal points, others stand between numbers.
     comma = between != "," and re.search(rf'(^|{between})"?-?\d+,\d', rows, re.MULTILINE)
+    titles = [title.strip('"\r') for title in names.split(between)]
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
+        column_types={title: pa.dictionary(pa.int32(), pa.string()) for title in titles
+                      if names_runs(title)},
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
         null_values=["", "NA", "N/A", "null", "None"], decimal_point="," if comma else ".",
     )  # fmt: skip
@@ -196,7 +199,7 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
             reason = f"has no printable name of up to {MOST_LETTERS} characters"
         elif title in columns:
             reason = "is there twice; the first is used"
-        elif (found := _plain(column)) is None:
+        elif (found := _plain(column, names_runs(title))) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
         elif lost := found.null_count - column.null_count:
             columns[title], reason = found, f"has cells that are no numbers: {lost:,}"
@@ -207,15 +210,16 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def _plain(column: pa.ChunkedArray, is_name: bool) -> pa.ChunkedArray | None:
     kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
     if pt.is_string(kind):
-        return _numbers_in(column.dictionary_encode().unify_dictionaries())
+        texts = column.dictionary_encode().unify_dictionaries()
+        return texts if is_name else _numbers_in(texts)  # a run 3.1 is not the run 3.10
     if pt.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
         return pc.divide(micros.cast(pa.float64()), 1e6)
     if pt.is_boolean(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return _plain(column.cast(kind).cast(pa.string()))
+        return _plain(column.cast(kind).cast(pa.string()), is_name)
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind)):
         return None
     whole = pt.is_integer(kind) and not pt.is_uint64(kind)
