@@ -318,6 +318,17 @@ def test_a_folder_of_nothing_known_is_told_what_could_be(tmp_path: Path) -> None
         imported(tmp_path / "mlruns", tmp_path / "run")
 
 
+def test_a_setting_called_like_what_was_measured_hides_it_only_if_it_is_one(tmp_path: Path) -> None:
+    for size in (8, 16):
+        place = tmp_path / f"runs/{size}"
+        place.mkdir(parents=True)
+        settings = {"batch_size": size, "loss": "mse", "lr": 0.1, "step": 1000}
+        (place / "config.json").write_text(json.dumps(settings))
+        write(place / "a.csv", [{"step": at, "loss": 10 / at, "lr": 1 / at} for at in (10, 20, 30)])
+    found = ask(imported(tmp_path / "runs", tmp_path / "run", params=["lr"]), "loss < 0.6")
+    assert [(row.steps, row.params) for row in found] == [(20, {"lr": 0.1})] * 2
+
+
 def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bs,d,x,loss\n")
     with refused("no-study", "run"):

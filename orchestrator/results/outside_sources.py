@@ -343,17 +343,21 @@ def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -
 
 def joined(name: str, runs: Runs, problems: list[str]) -> Rows:
     """One table of the rows of all runs. A setting is the same in all rows of its run."""
-    measured = _table([row for _, rows in runs.values() for row in rows])
-    if not measured.num_columns:
+    table, flaws = _table([row for _, rows in runs.values() for row in rows]), list[str]()
+    if not table.num_columns:
         raise holds_no(f"measurement. A source is {SOURCES}", name, problems)
     # A setting called `run` is often the same in all runs.
     flat = [{**_flat(settings), "run": run} for run, (settings, _) in runs.items()]
     settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
     of_row = np.repeat(np.arange(len(runs)), [len(rows) for _, rows in runs.values()])
-    set_, flaws = settings.take(pa.array(of_row)), list[str]()
-    columns = [dict(zip(t.column_names, t.columns, strict=True)) for t in (measured, set_)]
-    table = _usable(pa.table(columns[0] | columns[1]), flaws)
+    tables = _usable(table, flaws), _usable(settings, flaws).take(pa.array(of_row))
+    measured, set_ = (dict(zip(t.column_names, t.columns, strict=True)) for t in tables)
+    texts = [{n for n in of if pt.is_dictionary(of[n].type)} for of in (measured, set_)]
+    # A rate that a schedule logs is a setting; a step, or a loss beside its name, was measured.
+    for each in measured.keys() & set_.keys() - {"run"}:
+        if has_step([each]) or each in texts[1] - texts[0]:
+            del set_[each]
     problems += [f"{name}: {each}" for each in flaws]
     return Rows(
-        name=name, table=table, settings=frozenset(settings.column_names), problems=problems
+        name=name, table=pa.table(measured | set_), settings=frozenset(set_), problems=problems
     )
