@@ -329,6 +329,14 @@ def test_a_setting_called_like_what_was_measured_hides_it_only_if_it_is_one(tmp_
     assert [(row.steps, row.params) for row in found] == [(20, {"lr": 0.1})] * 2
 
 
+def test_json_lines_may_begin_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    lines = [{"batch_size": 8}, *curve(50)]
+    text = "\n".join(map(json.dumps, lines))
+    (tmp_path / "runs/a.jsonl").write_text(text, encoding="utf-8-sig")
+    assert imported(tmp_path / "runs", tmp_path / "run").studies()[0].budget_steps == 50
+
+
 def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bs,d,x,loss\n")
     with refused("no-study", "run"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import math
@@ -331,7 +332,7 @@ def _wandb(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> 
 
 
 def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> None:
-    if content.lstrip()[:1] == b"{":
+    if content.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         found = [*_objects(content.splitlines(), flaws)]
         # The first line may hold the settings.
         if found and not has_step(found[0]):
