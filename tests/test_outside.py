@@ -260,6 +260,16 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
     assert yaml.safe_load(again) == yaml.safe_load(said)
 
 
+def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path) -> None:
+    rows = [row for rate in (0.1, 0.2) for row in curve(50, batch_size=8, lr=rate)]
+    told = write(tmp_path / "a.csv", [{**r, "at": f"1.2.24 {n}"} for n, r in enumerate(rows)])
+    (study,) = imported(told, tmp_path / "told", params=["lr"]).studies()
+    assert (study.trials, study.repeats) == (2, 0)
+    same = write(tmp_path / "b.csv", [{**rows[-1], "job": f"job {n}"} for n in range(5)])
+    (study,) = imported(same, tmp_path / "same", params=["lr"]).studies()
+    assert (study.trials, study.repeats) == (1, 4)
+
+
 @pytest.mark.parametrize(
     ("mapping", "code", "shown"),
     [

@@ -238,8 +238,11 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
         take("tokens_per_example", tokens)
     fixed = [name for key in ("batch_size", "seed", "run") for name in found.get(key, ())]
     kinds = {name: _kind(table, name, fixed, settings) for name in free}
-    for key in ("run", "params", "metrics"):
-        if key != "run" or "run" not in found:
+    for key in ("params", "metrics", "run"):
+        # Where others tell rows apart, a text of each row is a time of day or a message.
+        apart = ("step", "batch_size", "workload", "recipe", "seed", "params", "scale")
+        others = [name for each in apart for name in _columns_in(found.get(each))]
+        if key != "run" or ("run" not in found and _distinct(table, others) <= 0.9 * len(table)):
             take(key, [name for name in kinds if kinds[name] == key])
     return Meaning(**found)
 
