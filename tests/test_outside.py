@@ -339,6 +339,17 @@ def test_a_setting_called_like_what_was_measured_hides_it_only_if_it_is_one(tmp_
     assert [(row.steps, row.params) for row in found] == [(20, {"lr": 0.1})] * 2
 
 
+def test_a_configuration_in_json_is_no_yaml(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", curve(50))
+    config, settings = tmp_path / "config.json", {"batch_size": 8, "note": "\U0001f600"}
+    config.write_text(json.dumps(settings, indent="\t"))
+    assert imported(tmp_path, tmp_path / "run").studies()[0].batch_size == 8
+    config.write_text(json.dumps([settings]))
+    # Why there is no batch size is told.
+    with refused("mapping", "config.json: holds no mapping."):
+        imported(tmp_path, tmp_path / "other")
+
+
 def test_json_lines_may_begin_with_a_mark(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
     lines = [{"batch_size": 8}, *curve(50)]

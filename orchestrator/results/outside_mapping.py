@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.records import BadInput, Goal, cut, shown, unknown
+from orchestrator.results.archive import first_of
 from orchestrator.results.archive_documents import MOST_PARAMETERS
 from orchestrator.results.curve_files import MOST_COLUMNS
 from orchestrator.results.tables import is_metric
@@ -93,8 +94,8 @@ def _columns_in(value: Any) -> list[str]:
     return [*listed] if isinstance(listed, tuple | list) else [value] * isinstance(value, str)
 
 
-def check(meaning: Meaning, columns: Collection[str]) -> None:
-    """Raises `BadInput` if rows with this meaning can't make studies."""
+def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -> None:
+    """Raises `BadInput` if rows with this meaning can't make studies, perhaps due to `problems`."""
     taken = [name for name in meaning.metrics if not is_metric(name)]
     unmeasured = [goal for goal in meaning.goal if Goal.parse(goal).metric not in meaning.metrics]
 
@@ -128,7 +129,8 @@ def check(meaning: Meaning, columns: Collection[str]) -> None:
     )
     for holds, rule in rules:
         if not holds:
-            raise BadInput(f"{rule} Write it to a file and give --map FILE.", code="mapping")
+            todo = f"Write it to a file and give --map FILE.{first_of(problems)}"
+            raise BadInput(f"{rule} {todo}", code="mapping")
 
 
 NAMES: Mapping[str, tuple[bool | None, tuple[str, ...]]] = {

@@ -289,9 +289,13 @@ def _config_beside(path: Path, flaws: list[str]) -> Row:
         if not (file := path.with_name(name)).is_file():
             continue
         try:
-            config = parse_mapping(content_of(str(file), 2**20).decode(), name)
-        except (OSError, ValueError) as error:
-            flaws.append(f"{name}: {error}")
+            text = content_of(str(file), 2**20).decode("utf-8-sig")
+            config = json.loads(text) if file.suffix == ".json" else parse_mapping(text, name)
+            if not isinstance(config, dict):
+                raise ValueError("holds no mapping")
+        except (OSError, ValueError, RecursionError) as error:
+            told = isinstance(error, BadInput)  # where
+            flaws.append(str(error) if told else f"{name}: {reason_of(error)}")
             continue
         # As W&B writes it: NAME: {desc: ..., value: VALUE}.
         return {
