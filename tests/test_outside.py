@@ -346,7 +346,7 @@ def test_a_configuration_in_json_is_no_yaml(tmp_path: Path) -> None:
     assert imported(tmp_path, tmp_path / "run").studies()[0].batch_size == 8
     config.write_text(json.dumps([settings]))
     # Why there is no batch size is told.
-    with refused("mapping", "config.json: holds no mapping."):
+    with refused("mapping", "config.json: is not a JSON object."):
         imported(tmp_path, tmp_path / "other")
 
 

@@ -23,7 +23,7 @@ from orchestrator.files.event_files import events, hyperparameters, scalars, wan
 from orchestrator.files.yaml_files import parse_mapping
 from orchestrator.records import BadInput, cut, escaped, unreadable
 from orchestrator.results.archive import holds_no, problem_at
-from orchestrator.results.archive_documents import MOST_LETTERS
+from orchestrator.results.archive_documents import MOST_LETTERS, read_document
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
 from orchestrator.results.outside_mapping import has_step, names_runs
@@ -93,8 +93,8 @@ def read_source(source: str) -> Rows:
 # Tables with a row per measurement
 
 
-def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
+def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
+    with pa.input_stream(source) as file:
         names, _, rows = file.read(2**20).decode("utf-8-sig", "replace").partition("\n")
     between = max(",;\t", key=names.count)
     # Where commas are decimal points, others stand between numbers.
@@ -107,24 +107,22 @@ def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
         null_values=["", "NA", "N/A", "null", "None"], decimal_point="," if comma else ".",
     )  # fmt: skip
+    parse = pa_csv.ParseOptions(delimiter=between)
     try:
-        return pa_csv.read_csv(
-            io.BytesIO(source) if isinstance(source, bytes) else source,
-            parse_options=pa_csv.ParseOptions(delimiter=between),
-            convert_options=options,
-        )
+        with pa.input_stream(source) as file:
+            return pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     except pa.ArrowInvalid:
-        content = source if isinstance(source, bytes) else source.read_bytes()
-    lost = list[int]()
+        lost = list[int]()
 
     def skip(row: pa_csv.InvalidRow) -> str:
         lost.append(row.actual_columns)
         return "skip"
 
-    # Arrow can't tell of rows that are no UTF-8 without a traceback.
-    file = io.BytesIO(content.decode(errors="replace").encode())
-    parse = pa_csv.ParseOptions(delimiter=between, invalid_row_handler=skip)
-    table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
+    parse.invalid_row_handler = skip
+    with pa.input_stream(source) as file:
+        # Arrow can't tell of rows that are no UTF-8 without a traceback.
+        content = io.BytesIO(file.read().decode(errors="replace").encode())
+    table = pa_csv.read_csv(content, parse_options=parse, convert_options=options)
     if lost:
         flaws.append(f"rows with other columns than the first: {len(lost):,}")
     return table
@@ -289,13 +287,13 @@ def _config_beside(path: Path, flaws: list[str]) -> Row:
         if not (file := path.with_name(name)).is_file():
             continue
         try:
-            text = content_of(str(file), 2**20).decode("utf-8-sig")
-            config = json.loads(text) if file.suffix == ".json" else parse_mapping(text, name)
-            if not isinstance(config, dict):
-                raise ValueError("holds no mapping")
-        except (OSError, ValueError, RecursionError) as error:
-            told = isinstance(error, BadInput)  # where
-            flaws.append(str(error) if told else f"{name}: {reason_of(error)}")
+            if file.suffix == ".json":
+                config = read_document(str(file))
+            else:
+                config = parse_mapping(content_of(str(file), 2**20).decode(), name)
+        except (OSError, ValueError) as error:
+            known = isinstance(error, BadInput)  # which names the file and the line
+            flaws.append(str(error) if known else f"{name}: {reason_of(error)}")
             continue
         # As W&B writes it: NAME: {desc: ..., value: VALUE}.
         return {
@@ -342,7 +340,7 @@ def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -
         if found and not has_step(found[0]):
             settings |= found.pop(0)
     else:
-        found = _csv(content, flaws).to_pylist()
+        found = _csv(pa.py_buffer(content), flaws).to_pylist()
     rows += found
 
 
