@@ -260,6 +260,16 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
     assert yaml.safe_load(again) == yaml.safe_load(said)
 
 
+def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path) -> None:
+    rows = [row for rate in (0.1, 0.2) for row in curve(50, batch_size=8, lr=rate)]
+    told = write(tmp_path / "a.csv", [{**r, "at": f"1.2.24 {n}"} for n, r in enumerate(rows)])
+    (study,) = imported(told, tmp_path / "told", params=["lr"]).studies()
+    assert (study.trials, study.repeats) == (2, 0)
+    same = write(tmp_path / "b.csv", [{**rows[-1], "job": f"job {n}"} for n in range(5)])
+    (study,) = imported(same, tmp_path / "same", params=["lr"]).studies()
+    assert (study.trials, study.repeats) == (1, 4)
+
+
 @pytest.mark.parametrize(
     ("mapping", "code", "shown"),
     [
@@ -316,6 +326,36 @@ def test_a_folder_of_nothing_known_is_told_what_could_be(tmp_path: Path) -> None
     (tmp_path / "mlruns/0/metrics/loss").write_text("1795860379000 2.5 10")
     with refused("no-study", "event files", "sqlite:///FILE"):
         imported(tmp_path / "mlruns", tmp_path / "run")
+
+
+def test_a_setting_called_like_what_was_measured_hides_it_only_if_it_is_one(tmp_path: Path) -> None:
+    for size in (8, 16):
+        place = tmp_path / f"runs/{size}"
+        place.mkdir(parents=True)
+        settings = {"batch_size": size, "loss": "mse", "lr": 0.1, "step": 1000}
+        (place / "config.json").write_text(json.dumps(settings))
+        write(place / "a.csv", [{"step": at, "loss": 10 / at, "lr": 1 / at} for at in (10, 20, 30)])
+    found = ask(imported(tmp_path / "runs", tmp_path / "run", params=["lr"]), "loss < 0.6")
+    assert [(row.steps, row.params) for row in found] == [(20, {"lr": 0.1})] * 2
+
+
+def test_a_configuration_in_json_is_no_yaml(tmp_path: Path) -> None:
+    write(tmp_path / "a.csv", curve(50))
+    config, settings = tmp_path / "config.json", {"batch_size": 8, "note": "\U0001f600"}
+    config.write_text(json.dumps(settings, indent="\t"))
+    assert imported(tmp_path, tmp_path / "run").studies()[0].batch_size == 8
+    config.write_text(json.dumps([settings]))
+    # Why there is no batch size is told.
+    with refused("mapping", "config.json: is not a JSON object."):
+        imported(tmp_path, tmp_path / "other")
+
+
+def test_json_lines_may_begin_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    lines = [{"batch_size": 8}, *curve(50)]
+    text = "\n".join(map(json.dumps, lines))
+    (tmp_path / "runs/a.jsonl").write_text(text, encoding="utf-8-sig")
+    assert imported(tmp_path / "runs", tmp_path / "run").studies()[0].budget_steps == 50
 
 
 def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
@@ -532,12 +572,23 @@ def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
 
 
 def test_semicolons_and_tabs_may_stand_between_columns(tmp_path: Path) -> None:
-    for between, point in (("\t", "."), (";", "."), (";", ",")):
-        rows = [f"{row['step']}{between}8{between}{10 / row['step']}" for row in curve(150)]
+    for between, point in (("\t", "."), ("\t", ","), (";", "."), (";", ",")):
+        # The first loss is a whole number, from which the decimal point can't be seen.
+        rows = [f"{row['step']}{between}8{between}{10 / row['step']:.9g}" for row in curve(150)]
         text = "\n".join(rows).replace(".", point)
         (tmp_path / "a.csv").write_text(f"step{between}batch_size{between}val_loss\n{text}")
         run = imported(tmp_path / "a.csv", tmp_path / f"{between}{point}")
         assert [row.steps for row in ask(run, "val_loss < 0.1")] == [110]
+
+
+def test_names_of_runs_are_no_numbers(tmp_path: Path) -> None:
+    names = ("3.1", "3.10", "1_11", "11_1", "1e2")
+    rows = [row for name in names for row in curve(50, run=name, batch_size=8)]
+    lines = tmp_path / "b.jsonl"
+    lines.write_text("\n".join(map(json.dumps, rows)))
+    for source in (write(tmp_path / "a.csv", rows), lines):
+        (study,) = imported(source, tmp_path / source.stem).studies()
+        assert (study.trials, study.repeats) == (1, len(names) - 1)
 
 
 def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:

@@ -118,6 +118,8 @@ def test_a_change_of_exponent_is_told() -> None:
     assert np.mean(told) >= 0.9
     assert "NOT to be trusted" in predicted_in_words(law, far)
     assert any("no one power holds" in line for line in law_in_words(law))
+    none = replace(law, exponents={**law.exponents, "model": Estimate(value=-1e-3)})
+    assert "model^0.00" in law_in_words(none)[0]
 
 
 def test_an_interval_widens_with_the_distance() -> None:

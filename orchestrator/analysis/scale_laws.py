@@ -410,4 +410,4 @@ def _place(at: Mapping[str, float]) -> str:
 
 
 def _exponent(estimate: Estimate) -> str:
-    return in_words(estimate, "{:.2f}".format)
+    return in_words(estimate, "{:z.2f}".format)

@@ -79,13 +79,12 @@ def scale(
 
 
 def _place(texts: list[str]) -> dict[str, float]:
+    from orchestrator.results.tables import as_number
+
     scales: dict[str, float] = {}
     for text in texts:
         name, _, number = text.partition("=")
-        try:
-            value = float(number)
-        except ValueError:
-            value = math.nan
+        value = as_number(number) or math.nan
         if not (name and 0 < value < math.inf) or name in scales:
             rule = "SCALE=N with N above 0, once for each scale, such as data=1e12"
             raise wrong_value("`--at`", rule, text)

@@ -86,8 +86,12 @@ def complete(
 
 def holds_no(what: str, source: object, problems: Sequence[str]) -> BadInput:
     """The error for a source that holds nothing that can be used."""
-    first = f" The first of {len(problems)} problems: {problems[0]}." if problems else ""
-    return BadInput(f"{source} holds no {what}.{first}", code="no-study")
+    return BadInput(f"{source} holds no {what}.{first_of(problems)}", code="no-study")
+
+
+def first_of(problems: Sequence[str]) -> str:
+    """The first problem as a sentence that follows another one."""
+    return f" The first of {len(problems)} problems: {problems[0].rstrip('.')}." if problems else ""
 
 
 def _known_studies(source: Path, problems: list[str]) -> list[tuple[Path, Study]]:

@@ -197,11 +197,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, float) and math.isfinite(value)
 
 
-def _number(key: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    if not _is_number(value) or not least <= value <= most:
-        raise ValueError(
-            f"{key} {shown(value)} is not a finite number of 64 bits from {least:g} to {most:g}"
-        )
+def _number(key: str, value: Any) -> float:
+    if not _is_number(value):
+        raise ValueError(f"{key} {shown(value)} is not a finite number of 64 bits")
     return float(value)
 
 

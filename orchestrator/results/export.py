@@ -40,7 +40,7 @@ def export_compact(run: RunFiles, target: Path, progress: Progress = lambda done
     compare whole curves."""
     if run.imported:
         raise BadInput(
-            f"{run.place} was imported from an archive, which has no compact form.",
+            f"{run.place} was imported, and an imported run has no compact form.",
             code="imported-run",
         )
     with new_folder(target) as unfinished:

@@ -86,7 +86,7 @@ def import_rows(rows: Rows, meaning: Meaning, run: RunFiles) -> str:
     """Makes `run` of these rows, and says in a line how many there are."""
     if not rows.table.num_columns:
         raise holds_no("column that can be used", rows.name, rows.problems)
-    check(meaning, rows.table.column_names)
+    check(meaning, rows.table.column_names, rows.problems)
     refuse_run(run)
     with run.locked():
         run.repeats.place.remove_folder()  # of an import that was killed, by another mapping

@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.records import BadInput, Goal, cut, shown, unknown
+from orchestrator.results.archive import first_of
 from orchestrator.results.archive_documents import MOST_PARAMETERS
 from orchestrator.results.curve_files import MOST_COLUMNS
 from orchestrator.results.tables import is_metric
@@ -93,8 +94,8 @@ def _columns_in(value: Any) -> list[str]:
     return [*listed] if isinstance(listed, tuple | list) else [value] * isinstance(value, str)
 
 
-def check(meaning: Meaning, columns: Collection[str]) -> None:
-    """Raises `BadInput` if rows with this meaning can't make studies."""
+def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -> None:
+    """Raises `BadInput` if rows with this meaning can't make studies, perhaps due to `problems`."""
     taken = [name for name in meaning.metrics if not is_metric(name)]
     unmeasured = [goal for goal in meaning.goal if Goal.parse(goal).metric not in meaning.metrics]
 
@@ -128,7 +129,8 @@ def check(meaning: Meaning, columns: Collection[str]) -> None:
     )
     for holds, rule in rules:
         if not holds:
-            raise BadInput(f"{rule} Write it to a file and give --map FILE.", code="mapping")
+            todo = f"Write it to a file and give --map FILE.{first_of(problems)}"
+            raise BadInput(f"{rule} {todo}", code="mapping")
 
 
 NAMES: Mapping[str, tuple[bool | None, tuple[str, ...]]] = {
@@ -187,6 +189,11 @@ def has_step(names: Iterable[str]) -> bool:
     return any(_plain(name) in (*NAMES["step"][1], *AMOUNTS) for name in names)
 
 
+def names_runs(name: str) -> bool:
+    """Whether a column looks like one of names of runs, which are texts even if numbers."""
+    return _plain(name) in NAMES["run"][1]
+
+
 def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str] | None) -> Meaning:
     """The meaning of the columns by their names, and by their contents where names don't tell.
     What the user has written stands. `settings` are the columns that hold settings of runs, if the
@@ -233,8 +240,11 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
         take("tokens_per_example", tokens)
     fixed = [name for key in ("batch_size", "seed", "run") for name in found.get(key, ())]
     kinds = {name: _kind(table, name, fixed, settings) for name in free}
-    for key in ("run", "params", "metrics"):
-        if key != "run" or "run" not in found:
+    for key in ("params", "metrics", "run"):
+        # Where others tell rows apart, a text of each row is a time of day or a message.
+        apart = ("step", "batch_size", "workload", "recipe", "seed", "params", "scale")
+        others = [name for each in apart for name in _columns_in(found.get(each))]
+        if key != "run" or ("run" not in found and _distinct(table, others) <= 0.9 * len(table)):
             take(key, [name for name in kinds if kinds[name] == key])
     return Meaning(**found)
 

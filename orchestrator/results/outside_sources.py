@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import json
 import math
@@ -22,10 +23,10 @@ from orchestrator.files.event_files import events, hyperparameters, scalars, wan
 from orchestrator.files.yaml_files import parse_mapping
 from orchestrator.records import BadInput, cut, escaped, unreadable
 from orchestrator.results.archive import holds_no, problem_at
-from orchestrator.results.archive_documents import MOST_LETTERS
+from orchestrator.results.archive_documents import MOST_LETTERS, read_document
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
-from orchestrator.results.outside_mapping import has_step
+from orchestrator.results.outside_mapping import has_step, names_runs
 from orchestrator.results.tables import as_number
 
 MOST_BYTES = 2**33
@@ -92,35 +93,36 @@ def read_source(source: str) -> Rows:
 # Tables with a row per measurement
 
 
-def _csv(source: Path | bytes, flaws: list[str]) -> pa.Table:
-    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as file:
-        names, first = (file.readline(MOST_COLUMNS**2).decode(errors="replace") for _ in "12")
+def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
+    with pa.input_stream(source) as file:
+        names, _, rows = file.read(2**20).decode("utf-8-sig", "replace").partition("\n")
     between = max(",;\t", key=names.count)
-    # Where commas are decimal points, semicolons stand between numbers.
-    comma = between == ";" and re.search(r"\d,\d", first)
+    # Where commas are decimal points, others stand between numbers.
+    comma = between != "," and re.search(rf'(^|{between})"?-?\d+,\d', rows, re.MULTILINE)
+    titles = [title.strip('"\r') for title in names.split(between)]
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
+        column_types={title: pa.dictionary(pa.int32(), pa.string()) for title in titles
+                      if names_runs(title)},
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
         null_values=["", "NA", "N/A", "null", "None"], decimal_point="," if comma else ".",
     )  # fmt: skip
+    parse = pa_csv.ParseOptions(delimiter=between)
     try:
-        return pa_csv.read_csv(
-            io.BytesIO(source) if isinstance(source, bytes) else source,
-            parse_options=pa_csv.ParseOptions(delimiter=between),
-            convert_options=options,
-        )
+        with pa.input_stream(source) as file:
+            return pa_csv.read_csv(file, parse_options=parse, convert_options=options)
     except pa.ArrowInvalid:
-        content = source if isinstance(source, bytes) else source.read_bytes()
-    lost = list[int]()
+        lost = list[int]()
 
     def skip(row: pa_csv.InvalidRow) -> str:
         lost.append(row.actual_columns)
         return "skip"
 
-    # Arrow can't tell of rows that are no UTF-8 without a traceback.
-    file = io.BytesIO(content.decode(errors="replace").encode())
-    parse = pa_csv.ParseOptions(delimiter=between, invalid_row_handler=skip)
-    table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
+    parse.invalid_row_handler = skip
+    with pa.input_stream(source) as file:
+        # Arrow can't tell of rows that are no UTF-8 without a traceback.
+        content = io.BytesIO(file.read().decode(errors="replace").encode())
+    table = pa_csv.read_csv(content, parse_options=parse, convert_options=options)
     if lost:
         flaws.append(f"rows with other columns than the first: {len(lost):,}")
     return table
@@ -196,7 +198,7 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
             reason = f"has no printable name of up to {MOST_LETTERS} characters"
         elif title in columns:
             reason = "is there twice; the first is used"
-        elif (found := _plain(column)) is None:
+        elif (found := _plain(column, names_runs(title))) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
         elif lost := found.null_count - column.null_count:
             columns[title], reason = found, f"has cells that are no numbers: {lost:,}"
@@ -207,15 +209,16 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
+def _plain(column: pa.ChunkedArray, is_name: bool) -> pa.ChunkedArray | None:
     kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
     if pt.is_string(kind):
-        return _numbers_in(column.dictionary_encode().unify_dictionaries())
+        texts = column.dictionary_encode().unify_dictionaries()
+        return texts if is_name else _numbers_in(texts)  # a run 3.1 is not the run 3.10
     if pt.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
         return pc.divide(micros.cast(pa.float64()), 1e6)
     if pt.is_boolean(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return _plain(column.cast(kind).cast(pa.string()))
+        return _plain(column.cast(kind).cast(pa.string()), is_name)
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind)):
         return None
     whole = pt.is_integer(kind) and not pt.is_uint64(kind)
@@ -284,9 +287,13 @@ def _config_beside(path: Path, flaws: list[str]) -> Row:
         if not (file := path.with_name(name)).is_file():
             continue
         try:
-            config = parse_mapping(content_of(str(file), 2**20).decode(), name)
+            if file.suffix == ".json":
+                config = read_document(str(file))
+            else:
+                config = parse_mapping(content_of(str(file), 2**20).decode(), name)
         except (OSError, ValueError) as error:
-            flaws.append(f"{name}: {error}")
+            known = isinstance(error, BadInput)  # which names the file and the line
+            flaws.append(str(error) if known else f"{name}: {reason_of(error)}")
             continue
         # As W&B writes it: NAME: {desc: ..., value: VALUE}.
         return {
@@ -327,29 +334,33 @@ def _wandb(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> 
 
 
 def _history(content: bytes, settings: Row, rows: list[Row], flaws: list[str]) -> None:
-    if content.lstrip()[:1] == b"{":
+    if content.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         found = [*_objects(content.splitlines(), flaws)]
         # The first line may hold the settings.
         if found and not has_step(found[0]):
             settings |= found.pop(0)
     else:
-        found = _csv(content, flaws).to_pylist()
+        found = _csv(pa.py_buffer(content), flaws).to_pylist()
     rows += found
 
 
 def joined(name: str, runs: Runs, problems: list[str]) -> Rows:
     """One table of the rows of all runs. A setting is the same in all rows of its run."""
-    measured = _table([row for _, rows in runs.values() for row in rows])
-    if not measured.num_columns:
+    table, flaws = _table([row for _, rows in runs.values() for row in rows]), list[str]()
+    if not table.num_columns:
         raise holds_no(f"measurement. A source is {SOURCES}", name, problems)
     # A setting called `run` is often the same in all runs.
     flat = [{**_flat(settings), "run": run} for run, (settings, _) in runs.items()]
     settings = _table([{n: row[n] for n in row if not n.startswith("_")} for row in flat])
     of_row = np.repeat(np.arange(len(runs)), [len(rows) for _, rows in runs.values()])
-    set_, flaws = settings.take(pa.array(of_row)), list[str]()
-    columns = [dict(zip(t.column_names, t.columns, strict=True)) for t in (measured, set_)]
-    table = _usable(pa.table(columns[0] | columns[1]), flaws)
+    tables = _usable(table, flaws), _usable(settings, flaws).take(pa.array(of_row))
+    measured, set_ = (dict(zip(t.column_names, t.columns, strict=True)) for t in tables)
+    texts = [{n for n in of if pt.is_dictionary(of[n].type)} for of in (measured, set_)]
+    # A rate that a schedule logs is a setting; a step, or a loss beside its name, was measured.
+    for each in measured.keys() & set_.keys() - {"run"}:
+        if has_step([each]) or each in texts[1] - texts[0]:
+            del set_[each]
     problems += [f"{name}: {each}" for each in flaws]
     return Rows(
-        name=name, table=table, settings=frozenset(settings.column_names), problems=problems
+        name=name, table=pa.table(measured | set_), settings=frozenset(set_), problems=problems
     )
