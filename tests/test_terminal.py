@@ -267,6 +267,20 @@ def test_trials_that_wait_for_others_are_counted() -> None:
     assert "0 of 3 trials, 0 of 1 studies, 1 running, 2 paused, " in terminal._line(progress)
 
 
+def test_trials_may_start_while_they_are_counted() -> None:
+    trial = make_trial(goals=("val/error < 0.5",), budget_steps=100)
+    progress = Progress([replace(trial.study, trials=3)])
+
+    class Meanwhile(set[tuple[int, int]]):
+        def __contains__(self, item: object) -> bool:
+            progress.start(replace(trial, index=1))
+            return super().__contains__(item)
+
+    progress.studies[trial.study.key].trained = Meanwhile()
+    progress.start(trial)
+    assert progress.paused == 0
+
+
 def test_trials_that_still_run_count_as_work_in_the_estimate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

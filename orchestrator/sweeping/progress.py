@@ -138,9 +138,8 @@ class Progress:
     def paused(self) -> int:
         """The number of trials that are trained in part, and wait for what others tell."""
         begun = sum(len(study.trained) for study in self.studies.values())
-        again = sum(
-            (key.index, key.repeat) in self.studies[key.study].trained for key in self._started
-        )
+        running = [*self._started]  # at once: the sweep starts and stops trials on another thread
+        again = sum((key.index, key.repeat) in self.studies[key.study].trained for key in running)
         return max(0, begun - self.done - again)
 
     @property
