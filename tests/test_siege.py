@@ -125,12 +125,29 @@ def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> Non
     assert_same(run, truth)
 
 
+def after_a_death(folder: Path, **told: Any) -> tuple[int, str]:
+    """How the process ends that takes the place of one whose Ray has died."""
+    death = {
+        "reason": "Ray's raylet has died.",
+        "count": 1,
+        "asked_to_end": False,
+        "to_go_on": False,
+    }
+    env = {**os.environ, "ORCHESTRATE_RAY_DIED": json.dumps({**death, **told})}
+    with driving(folder, "sweep", small(folder), "--out", folder / "run", env=env) as driver:
+        return driver.end()
+
+
+@pytest.mark.parametrize(("to_go_on", "expected"), [(False, 130), (True, 75)])
+def test_a_death_while_it_ends_leaves_the_exit_code(
+    tmp_path: Path, to_go_on: bool, expected: int
+) -> None:
+    code, said = after_a_death(tmp_path, asked_to_end=True, to_go_on=to_go_on)
+    assert code == expected, said
+
+
 def test_it_is_not_started_anew_for_ever(tmp_path: Path) -> None:
-    told = {"reason": "Ray's raylet has died.", "count": 4, "asked_to_end": False}
-    env = {**os.environ, "ORCHESTRATE_RAY_DIED": json.dumps(told)}
-    sweep = small(tmp_path)
-    with driving(tmp_path, "sweep", sweep, "--out", tmp_path / "run", env=env) as driver:
-        code, said = driver.end()
+    code, said = after_a_death(tmp_path, count=4)
     assert code == 1, said
     assert "error: Ray's raylet has died. It was started anew 3 times before." in said
 

@@ -120,16 +120,13 @@ def _joined(address: str) -> Iterator[ray_internals.Context]:
 
 def _find(address: str) -> str:
     """HOST:PORT of the cluster's control plane; `auto` means the cluster of this machine."""
-    found = None
-    if "://" not in address:
-        with suppress(ConnectionError, ValueError, OSError):
-            found = ray_internals.find_control_plane(address)
-    if found is None:
-        raise BadInput(
-            f"No Ray cluster can be found at {address!r}. Give HOST:PORT of its head (the default "
-            f"port is 6379), or `auto` on one of its machines."
-        )
-    return str(found)
+    with suppress(ValueError, OSError):
+        if "://" not in address and (found := ray_internals.find_control_plane(address)):
+            return str(found)
+    raise BadInput(
+        f"No Ray cluster can be found at {address!r}. Give HOST:PORT of its head (the default "
+        f"port is 6379), or `auto` on one of its machines."
+    )
 
 
 def _knock(address: str, *, with_token: bool) -> bool:

@@ -8,6 +8,8 @@ import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 
+from orchestrator.sweeping.interrupts import to_go_on
+
 VARIABLE = "ORCHESTRATE_RAY_DIED"
 """The environment variable by which a process tells its successor why Ray died."""
 
@@ -23,7 +25,8 @@ class RayDeath:
     count: int
     """Number of times in a row that this has happened."""
     asked_to_end: bool
-    """Whether the user had asked for the end by then."""
+    to_go_on: bool
+    """Whether the end had been asked for by then, and by SIGUSR1."""
 
 
 @cache
@@ -37,9 +40,10 @@ def begin_anew(reason: str, *, asked_to_end: bool) -> None:
     """Replaces this process by a new one that runs the same command, which continues the run. In
     the old process Ray's code would wait for ever for a part of Ray that is gone, or end the
     process without a message. May be called on any thread."""
-    before = death_before()
-    count = 1 + (before.count if before else 0)
-    death = RayDeath(reason=reason, count=count, asked_to_end=asked_to_end)
+    count = 1 + (before.count if (before := death_before()) else 0)
+    death = RayDeath(
+        reason=reason, count=count, asked_to_end=asked_to_end, to_go_on=to_go_on.is_set()
+    )
     os.environ[VARIABLE] = json.dumps(asdict(death))
     if sys.stderr.isatty():
         os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # the cursor that a live table hides

@@ -192,8 +192,6 @@ def _is_over(lifeline: socket.socket) -> bool:
 
 def _listens(node: Node) -> bool:
     """Whether Ray can be joined already."""
-    try:
-        socket.create_connection((node.first, node.port), timeout=5).close()
-    except OSError:
-        return False
-    return True
+    with suppress(OSError), socket.create_connection((node.first, node.port), timeout=5):
+        return True
+    return False

@@ -15,6 +15,7 @@ from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Study, SweepFailed
 from orchestrator.results import RunFiles
 from orchestrator.sweeping.executor import Executor, Job
+from orchestrator.sweeping.interrupts import to_go_on
 from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import OpensExecutor, dispatcher_of, queue_of
 
@@ -30,6 +31,8 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> OpensExecutor:
 
         if (death := death_before()) is not None:
             if death.asked_to_end:
+                if death.to_go_on:
+                    to_go_on.set()
                 raise KeyboardInterrupt
             if death.count > MOST_DEATHS:
                 raise SweepFailed(f"{death.reason} It was started anew {MOST_DEATHS} times before.")
@@ -53,13 +56,12 @@ def train_apart(
     studies: Sequence[Study],
     cluster: Cluster,
     *,
+    progress: Progress,
     data_dir: Path | None = None,
-    progress: Progress | None = None,
 ) -> bool:
     """Trains studies in a new run of their own, on a cluster that this process has joined. Returns
     whether all were trained."""
     run.create(sweep.resolved(), studies, {})
-    progress = progress or Progress(studies)
     queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)), progress)
     job = Job(run=run, sweep=sweep, studies=studies, data_dir=data_dir)
     with on_ray(cluster, job) as executor:
