@@ -141,6 +141,15 @@ def test_ranks_are_counted_machine_by_machine(
             {"available_node_types": {"head": {"resources": {"CPU": "many"}}}},
             "available_node_types.head.resources.CPU",
         ),
+        (
+            {"available_node_types": {"head": {"resources": {"CPU": float("nan")}}}},
+            "available_node_types.head.resources.CPU",
+        ),
+        (
+            {"available_node_types": {"head": {"resources": {"CPU": -4}}}},
+            "available_node_types.head.resources.CPU",
+        ),
+        ({"max_workers": -1}, "max_workers"),
         ({"provider": "aws"}, "provider"),
     ],
 )

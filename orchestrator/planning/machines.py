@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from orchestrator.files.yaml_files import read_yaml
 from orchestrator.planning.sweep import Resources
@@ -114,8 +114,8 @@ def _shape(cpus: float, gpus: float) -> str:
 
 
 class _Kind(BaseModel):
-    resources: dict[str, float] | None = None
-    max_workers: int | None = None
+    resources: dict[str, Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
+    max_workers: int | None = Field(None, ge=0)
     node_config: dict[str, Any] | None = None
 
 
@@ -125,7 +125,7 @@ class _ClusterFile(BaseModel):
     provider: dict[str, Any] | None = None
     available_node_types: dict[str, _Kind] | None = None
     head_node_type: str | None = None
-    max_workers: int = 2
+    max_workers: int = Field(2, ge=0)
 
 
 def described_in(file: Path) -> Cluster | None:
