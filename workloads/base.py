@@ -206,7 +206,8 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     else:
         inputs, labels = batch
     output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-    return logits_of(output), labels
+    # Of uint8, which torch's loss takes and its `gather` does not, 156 would equal -100.
+    return logits_of(output), labels if labels.is_floating_point() else labels.long()
 
 
 def logits_of(output: Any) -> Tensor:
