@@ -93,6 +93,11 @@ class Remembering(Masked):
         return model
 
 
+class OfTwoTypes(models.MLP):
+    def model(self) -> nn.Module:
+        return super().model().append(Adding(torch.ones(4, dtype=torch.bfloat16)))
+
+
 def of(workload: type, **params: Any) -> Trial:
     return make_trial(models.name(workload), params={"learning_rate": 0.1, **params})
 
@@ -111,6 +116,7 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "unused": (of(models.Idle), "unused"),
     "batches": (of(WithOneAnother), "batch/loss"),
     "a running average": (of(Remembering), "seen"),
+    "types": (of(OfTwoTypes), "several types"),
 }
 
 
