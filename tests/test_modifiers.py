@@ -83,6 +83,14 @@ def test_averages_are_measured_beside_the_weights_and_change_nothing() -> None:
     assert averaged[-1].metrics["val/ema_loss"] != averaged[-1].metrics["val/loss"]
 
 
+def test_a_stack_smooths_no_label_that_is_ignored() -> None:
+    """It gets the smoothing as a tensor."""
+    batch = torch.tensor([[1.0, 2.0], [3.0, 1.0]]), torch.tensor([0, -100])
+    given = [0.2, torch.tensor(0.2)]
+    number, tensor = (models.MLP().loss(nn.Identity(), batch, label_smoothing=e) for e in given)
+    torch.testing.assert_close(tensor, number)
+
+
 @pytest.mark.parametrize("over", ["all", "others"])
 def test_label_smoothing_is_cross_entropy_with_the_smoothed_targets(over: str) -> None:
     workload = load_workload(models.name(models.MLP))

@@ -186,6 +186,25 @@ class Dropping(models.Small):
         return model(batch[0]).flatten()
 
 
+class Remembering(models.MLP):
+    """A model that keeps a running average of what it has seen."""
+
+    def model(self) -> nn.Module:
+        model = super().model()
+        model.register_buffer("seen", torch.zeros(models.CLASSES))
+
+        def look(module: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
+            module.seen = module.seen.lerp(output.detach().mean(0), 0.1)
+
+        model.register_forward_hook(look)
+        return model
+
+
+def test_a_measurement_leaves_no_buffer_behind() -> None:
+    measured, _ = run_trial(noisy(make_trial(models.name(Remembering), budget_steps=2)))
+    assert ["noise/variance" in each.metrics for each in measured] == [True] * 3
+
+
 def test_what_varies_in_an_example_is_noise_as_well() -> None:
     trial = make_trial(workload=models.name(Dropping), params={"learning_rate": 0.1})
     workload, splits = prepare(trial.study.workload, None, CPU)

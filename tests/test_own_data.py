@@ -13,6 +13,7 @@ import pytest
 import torch
 from conftest import make_trial, refused, run_trial
 from torch import nn
+from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset, default_collate
 
@@ -179,6 +180,18 @@ def test_random_rows_depend_on_their_seeds_alone() -> None:
 def test_a_dict_without_classes_is_refused() -> None:
     with refused("wrong-data", "'labels'", ["x", "y"]):
         Classification.loss(models.MLP(), nn.Identity(), {"x": SEVERAL, "y": SEVERAL})
+
+
+def test_classes_and_tokens_may_be_bytes() -> None:
+    """156 is no class that is ignored, though -100 equals it as a byte."""
+    numbers = torch.tensor([[156, 156, 3, 156]])
+    logits = functional.one_hot(numbers[0], 200).float()
+    found = []
+    for given in (numbers, numbers.byte()):
+        metrics = models.MLP().metrics(nn.Identity(), (logits, given[0]))
+        tokens = Tokens().metrics(lambda windows: logits[None, : windows.shape[1]], given)
+        found.append([*metrics.values(), *tokens.values()])
+    assert all(map(torch.equal, *found))
 
 
 class Tokens(NextToken):

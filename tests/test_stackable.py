@@ -61,12 +61,41 @@ class WithOneAnother(models.MLP):
 
 
 class Masked(models.MLP):
-    """A model with a mask in its state, as causal attention has."""
+    """A model with masks in its state, as causal attention has, and with an empty parameter."""
 
     def model(self) -> nn.Module:
         model = super().model()
         model.register_buffer("mask", torch.ones(3, 3).tril().bool())
+        model.register_buffer("minus", torch.full((3, 3), -torch.inf).triu(1))
+        return model.append(Adding(torch.ones(0, 4)))
+
+
+class Adding(nn.Module):
+    def __init__(self, added: Tensor) -> None:
+        super().__init__()
+        self.added = nn.Parameter(added)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs + self.added.float().sum()
+
+
+class Remembering(Masked):
+    """A model with a running average that no checkpoint holds."""
+
+    def model(self) -> nn.Module:
+        model = super().model().append(nn.Identity())
+        model[-1].register_buffer("seen", torch.zeros(models.CLASSES), persistent=False)
+
+        def look(module: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
+            module.seen = module.seen.lerp(output.detach().mean(0), 0.1)
+
+        model[-1].register_forward_hook(look)
         return model
+
+
+class OfTwoTypes(models.MLP):
+    def model(self) -> nn.Module:
+        return super().model().append(Adding(torch.ones(4, dtype=torch.bfloat16)))
 
 
 def of(workload: type, **params: Any) -> Trial:
@@ -86,6 +115,8 @@ REFUSED: dict[str, tuple[Trial, str]] = {
     "python": (of(Choosing, limit=0.3), "data-dependent control flow"),
     "unused": (of(models.Idle), "unused"),
     "batches": (of(WithOneAnother), "batch/loss"),
+    "a running average": (of(Remembering), "seen"),
+    "types": (of(OfTwoTypes), "several types"),
 }
 
 

@@ -185,11 +185,12 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def _smoothed(logits: Tensor, labels: Tensor, smoothing: Share) -> Tensor:
-    """Returns cross entropies. The share `smoothing` of each target is spread over all classes."""
+    """Returns cross entropies. A share `smoothing` of each target but -100 goes to all classes."""
     if not isinstance(smoothing, Tensor):
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
     true = functional.cross_entropy(logits, labels, reduction="none")
-    return true.lerp(-functional.log_softmax(logits, dim=1).mean(dim=1), smoothing)
+    share = smoothing if labels.is_floating_point() else smoothing * (labels != IGNORED)
+    return true.lerp(-functional.log_softmax(logits, dim=1).mean(dim=1), share)
 
 
 def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -206,7 +207,8 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     else:
         inputs, labels = batch
     output = model(**inputs) if isinstance(inputs, Mapping) else model(inputs)
-    return logits_of(output), labels
+    # Of uint8, which torch's loss takes and its `gather` does not, 156 would equal -100.
+    return logits_of(output), labels if labels.is_floating_point() else labels.long()
 
 
 def logits_of(output: Any) -> Tensor:

@@ -165,8 +165,7 @@ COUNTERPARTS: dict[type[nn.Module], type[GhostBatchNorm]] = {
 def _counterpart(kind: Any) -> type[GhostBatchNorm]:
     if kind in COUNTERPARTS:
         return COUNTERPARTS[kind]
-    overrides_forward = kind.forward is not _BatchNorm.forward
-    base = _AroundOwnForward if overrides_forward else GhostBatchNorm
+    base = GhostBatchNorm if kind.forward is _BatchNorm.forward else _AroundOwnForward
     return type(f"Ghost{kind.__name__}", (base, kind), {})
 
 

@@ -71,12 +71,13 @@ class NextToken(Workload):
 
 def _pair(batch: Batch) -> tuple[Batch, Tensor]:
     """Returns the inputs of the model and the targets. They are contiguous, since some models
-    reshape their targets with `view`."""
+    reshape their targets with `view`. Of uint8, which bytes may be, 156 would equal -100."""
     if isinstance(batch, Tensor):
         batch = (batch,)
     if not isinstance(batch, Mapping):
-        windows, *targets = batch
-        return batch if targets else (windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
+        windows, *others = batch
+        (targets,) = others or (windows[:, 1:].contiguous(),)
+        return windows if others else windows[:, :-1].contiguous(), targets.long()
     if "input_ids" not in batch:
         raise BadInput(
             f"A batch of a NextToken that is a dict must hold 'input_ids', but has the keys "
@@ -84,7 +85,7 @@ def _pair(batch: Batch) -> tuple[Batch, Tensor]:
             code="wrong-data",
         )
     inputs = {name: part[:, :-1].contiguous() for name, part in batch.items() if name != "labels"}
-    targets = batch.get("labels", batch["input_ids"])[:, 1:].contiguous()
+    targets = batch.get("labels", batch["input_ids"])[:, 1:].contiguous().long()
     if "attention_mask" in batch and "labels" not in batch:
         # The token before a target must be one, too: there may be padding in front.
         mask = batch["attention_mask"]

@@ -62,9 +62,7 @@ class BatchLosses:
         self._vectors = [total + loss for total, loss in zip(self._vectors, losses, strict=True)]
 
     def total(self) -> Tensor:
-        sums: Tensor = torch.stack([losses.double().sum() for losses in self._vectors])
-        folded: Tensor = self._folded + sums.sum()
-        return folded
+        return self._folded + torch.stack([part.double().sum() for part in self._vectors]).sum()
 
     def state(self) -> dict[str, Any]:
         return {"losses": [losses.cpu() for losses in self._vectors], "folded": self._folded.cpu()}

@@ -109,12 +109,13 @@ class NoiseMeter:
             return None
         named = loss.model.named_parameters()
         weights = {name: weight.detach() for name, weight in named if weight.requires_grad}
+        buffers = dict(loss.model.named_buffers())  # given, those that it sets are put back
         parts = [part for _, part in leaves(batch)]
 
         def loss_of_example(weights: Mapping[str, Tensor], example: Sequence[Tensor]) -> Tensor:
             rows = iter(example)
             batch_of_one = mapped(lambda _: next(rows).unsqueeze(0), batch)
-            losses: Tensor = call(loss, weights, batch_of_one, {})
+            losses: Tensor = call(loss, {**buffers, **weights}, batch_of_one, {})
             return losses[0]
 
         while True:

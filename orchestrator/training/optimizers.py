@@ -160,9 +160,7 @@ def make_optimizer(
 
 
 def _from_library(name: str) -> LibraryOptimizer:
-    if ":" in name:
-        return own(name)
-    found = find(name)
+    found = own(name) if ":" in name else find(name)
     if found is None:
         error = unknown("optimizer", name, [*OPTIMIZERS, *LIBRARY])
         raise BadInput(f"{error} Any other class: FILE.py:CLASS.", code=error.code)

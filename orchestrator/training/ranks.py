@@ -78,9 +78,7 @@ class Ranks:
 
     def without_averaging(self, model: nn.Module) -> AbstractContextManager[None]:
         """Leaves gradients unaveraged within the context, for all micro-batches but the last."""
-        if isinstance(model, DistributedDataParallel):
-            return model.no_sync()
-        return nullcontext()
+        return model.no_sync() if isinstance(model, DistributedDataParallel) else nullcontext()
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replaces the gradients with their mean over ranks, in the memory that they have: none may

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from operator import or_
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from orchestrator.records import BadInput, Extras, Trial, searched
 from orchestrator.training.compiler import flop_counter
-from orchestrator.training.engine import Engine, Single
+from orchestrator.training.engine import Single
 from orchestrator.training.memory import OutOfMemory, memory_told
 from orchestrator.training.ranks import Ranks
 from orchestrator.training.rules import is_muon, why_no_rule
@@ -92,10 +93,8 @@ def why_not(
         # `vmap` and tapes raise errors of many types for operations that they do not support.
         first_line, _, _ = str(error).strip().partition("\n")
         return f"{type(error).__name__}: {first_line}"
-    for in_stack, single in zip(stacked, alone, strict=True):
-        if (difference := _difference(in_stack, single)) is not None:
-            return f"a stack makes {difference}"
-    return None
+    differences = map(_difference, stacked, alone)
+    return next((f"a stack makes {one}" for one in differences if one is not None), None)
 
 
 @memory_told()
@@ -162,18 +161,22 @@ class _Result:
     metrics: Mapping[str, float]
 
 
-def _trained(engine: Engine, trials: Sequence[Trial]) -> list[_Result]:
+def _trained(engine: Single | Stack, trials: Sequence[Trial]) -> list[_Result]:
     """Trains the trials for a few steps."""
     slots = range(len(trials))
+
+    def tensors(slot: int) -> dict[str, Tensor]:
+        # Buffers that no checkpoint holds count, too. A stack's model has those of the slot then.
+        model = engine.at(slot).model if isinstance(engine, Single) else engine.model.module
+        found = {**engine.state(slot)["model"], **dict(model.named_buffers())}
+        return {name: tensor.detach().clone() for name, tensor in found.items()}
+
     for slot, trial in enumerate(trials):
         engine.put(slot, trial)
-    before = [deepcopy(engine.state(slot)["model"]) for slot in slots]
+    before = [*map(tensors, slots)]
     engine.advance(STEPS)
-    metrics = zip(engine.trained(slots), engine.evaluated(slots, test=False), strict=True)
-    return [
-        _Result(before[slot], engine.state(slot)["model"], trained | evaluated)
-        for slot, (trained, evaluated) in zip(slots, metrics, strict=True)
-    ]
+    metrics = map(or_, engine.trained(slots), engine.evaluated(slots, test=False))
+    return [*map(_Result, before, map(tensors, slots), metrics)]
 
 
 def _difference(stacked: _Result, alone: _Result) -> str | None:
@@ -182,19 +185,23 @@ def _difference(stacked: _Result, alone: _Result) -> str | None:
     floats = [name for name, tensor in before.items() if tensor.is_floating_point()]
     tolerance = TOLERANCE.get(before[floats[0]].dtype, max(TOLERANCE.values()))
     for name, value in alone.metrics.items():
-        found = stacked.metrics[name]
-        if math.isfinite(value) and not math.isclose(
-            found, value, rel_tol=tolerance, abs_tol=tolerance
-        ):
-            return f"{name} {found:g}, which is {value:g} alone"
-    moved = max(float((alone.after[name] - before[name]).abs().max()) for name in floats)
-    largest = max(float(before[name].abs().max()) for name in floats)
+        ours = stacked.metrics[name]
+        near = math.isclose(ours, value, rel_tol=tolerance, abs_tol=tolerance)
+        if math.isfinite(value) and not near:
+            return f"{name} {ours:g}, which is {value:g} alone"
+    moved = _largest(alone.after[name] - before[name] for name in floats)
+    largest = _largest(before[name] for name in floats)
     allowed = tolerance * (moved + LEARNING_RATE * tolerance * largest)
     for name, tensor in alone.after.items():
-        # Masks of true and false can't be subtracted, their products can.
-        if float((stacked.after[name] * 1 - tensor * 1).abs().max()) > allowed:
+        if not torch.allclose(stacked.after[name], tensor, rtol=0, atol=allowed, equal_nan=True):
             return f"{name!r} differ from its value alone"
     return None
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    """Returns the largest absolute value that is finite: masks of attention are infinite."""
+    values = torch.cat([tensor.flatten() for tensor in tensors]).abs()
+    return float(values.nan_to_num(0, 0, 0).max())
 
 
 def best_width(
@@ -225,15 +232,11 @@ def _cost(trial: Trial, data_dir: Path | None, largest: int) -> tuple[int, float
     examples = min(2, trial.study.batch_size)
     # What an optimizer computes does not grow with the batch.
     plain = _plain(trial, workload, examples)
-    trainer = Trainer(plain, workload, splits["train"], ranks)
-    try:
-        weights = sum(p.numel() * p.element_size() for p in trainer.parameters)
+    with closing(Trainer(plain, workload, splits["train"], ranks)) as trainer:
+        weights = sum(parameter.nbytes for parameter in trainer.parameters)
         if weights > largest:
             return weights, 0, 0
         with flop_counter() as counter:
             trainer.advance(1)
-    finally:
-        trainer.close()
-    parts = [leaf for _, leaf in leaves(splits["train"].batch(torch.tensor([0])))]
-    example = sum(part.numel() * part.element_size() for part in parts)
+    example = sum(leaf.nbytes for _, leaf in leaves(splits["train"].batch(torch.tensor([0]))))
     return weights, counter.get_total_flops() / examples, example

@@ -44,13 +44,10 @@ class Computation:
             if isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0:
                 module.eval()
         self._training = [module for module in model.modules() if module.training]
-        named = dict(model.named_parameters())
+        named: dict[str, Tensor] = dict(model.named_parameters())
         self.names = [name for name, parameter in named.items() if parameter.requires_grad]
-        self.fixed = {
-            name: tensor
-            for name, tensor in [*named.items(), *model.named_buffers()]
-            if name not in self.names
-        }
+        named |= model.named_buffers()
+        self.fixed = {name: tensor for name, tensor in named.items() if name not in self.names}
         """Buffers, and parameters that are not trained."""
         self._loss, self._metrics = Method(model, workload.loss), Method(model, workload.metrics)
         self._step: Taped | None = None
@@ -145,6 +142,9 @@ class StackedModel:
         self.module = computation.module
         named = dict(self.module.named_parameters())
         first = named[self.names[0]]
+        # They share rows of one type, in which updates would round differently.
+        if any(named[name].dtype != first.dtype for name in self.names):
+            raise ValueError("its parameters have several types of numbers")
         self.layout = Layout([named[name].shape for name in self.names], first.device)
         self.weights = first.new_zeros(slots, self.layout.width).detach()
         self.fixed = {
