@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from orchestrator.records import (
     Goal,
@@ -98,7 +99,7 @@ class StudySearch:
             self._limits = [limit for limit in limits if limit >= SHORTEST_LIMIT]
         if inherited is not None and inherited < budget:
             self._limits = [*(limit for limit in self._limits if limit < inherited), inherited]
-        self._course = self._make_course()
+        self._course = chain(self._rounds(), self._repeats())
         self._advance()
 
     def record(self, result: Result) -> bool:
@@ -232,10 +233,6 @@ class StudySearch:
             upcoming=result.upcoming,
             index=trial.index,
         )
-
-    def _make_course(self) -> Iterator[list[Trial]]:
-        yield from self._rounds()
-        yield from self._repeats()
 
     def _rounds(self) -> Iterator[list[Trial]]:
         """Yields rounds until enough points count or as many trials were opened as may be. A point
