@@ -163,10 +163,6 @@ class StudySearch:
                 bounds = bounds_after(bounds, self.study, result)
         return bounds
 
-    def _first(self, end: int) -> list[Passage | None]:
-        """The winner of each goal among the trials of index below `end`."""
-        return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
-
     def _advance(self) -> None:
         assert self._course is not None
         while not self.done:
@@ -259,7 +255,8 @@ class StudySearch:
                 for result in results
             )
             if sampler:
-                values = [self._value(result, self._first(end)) for result in results]
+                winners = [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
+                values = [self._value(result, winners) for result in results]
                 sampler.learn([result.params for result in results], values)
 
     def _without_losses(self, keys: Iterable[TrialKey]) -> Iterator[list[Trial]]:
