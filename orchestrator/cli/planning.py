@@ -139,7 +139,7 @@ def _together(
     from orchestrator.analysis.words import listed
     from orchestrator.planning.widths import widths_of
 
-    widths = widths_of(studies, resources, resources.kind, data_dir, {})
+    widths = widths_of(studies, resources, data_dir, {})
     of_reason: dict[str, list[StudyKey]] = {}
     for key, (width, reason) in widths.items():
         if width == 1 and reason:
