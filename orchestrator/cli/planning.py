@@ -230,7 +230,7 @@ def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -
     for (key, count), seconds in times.items():
         size = {"Batch size": f"{key.batch_size:,}"}
         cells = rows.setdefault(key, {"Workload": key.workload, "Recipe": key.recipe, **size})
-        cells[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
+        cells[counted(count, "device")] = in_time(seconds)
     names = dict.fromkeys(name for cells in rows.values() for name in cells)
     numbers = [*names][2:]
     print_table([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers)

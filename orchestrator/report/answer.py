@@ -25,9 +25,9 @@ from orchestrator.analysis.words import (
     in_time,
     listed,
 )
-from orchestrator.records import ENOUGH_SIZES, grouped, point_text, short
+from orchestrator.records import ENOUGH_SIZES, counted, grouped, point_text, short
 from orchestrator.report.content import Panel
-from orchestrator.report.sections import Show, bullets, cards, in_devices, lead
+from orchestrator.report.sections import Show, bullets, cards, lead
 from orchestrator.report.style import (
     Drawing,
     guide,
@@ -203,7 +203,7 @@ def _card(cost: Cost) -> str:
         interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
     needs = f"{in_count(cost.steps)} steps{interval}, {in_count(cost.examples)} examples"
     for one in cost.priced:
-        needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"
+        needs += f"; {in_time(one.seconds)} on {counted(one.devices, 'device')}"
         if one.money is not None:
             needs += f", {in_digits(one.money)} in money"
     point = point_text(cost.params)
