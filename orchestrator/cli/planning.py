@@ -128,7 +128,12 @@ def plan(
     if as_json:
         print_json(asdict(found))
         return
-    _print_outlook(found)
+    print_table(
+        [_outlook_cells(study) for study in found.studies],
+        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
+                 "Device-time"),
+        shared={"Workload": "{}", "Trials": "{} each", "Ranks": "on {}"},
+    )  # fmt: skip
     answer(f"\n{outlook_in_words(found)}")
 
 
@@ -300,16 +305,6 @@ def _timed(study: Study, resources: Resources, faults: Faults) -> Speed | None:
         say(f"{study.key}: {error}")
         return None
     return speed
-
-
-def _print_outlook(outlook: Outlook) -> None:
-    """Prints the outlook of each study of a sweep, as one row of a table."""
-    print_table(
-        [_outlook_cells(study) for study in outlook.studies],
-        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
-                 "Device-time"),
-        shared={"Workload": "{}", "Trials": "{} each", "Ranks": "on {}"},
-    )  # fmt: skip
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:
