@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     refuse_both,
 )
 from orchestrator.cli.terminal import answer, print_table, say, showing
-from orchestrator.records import BadInput, counted
+from orchestrator.records import BadInput, counted, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -145,11 +145,8 @@ def _together(
     from orchestrator.planning.widths import widths_of
 
     widths = widths_of(studies, resources, data_dir, {})
-    of_reason: dict[str, list[StudyKey]] = {}
-    for key, (width, reason) in widths.items():
-        if width == 1 and reason:
-            of_reason.setdefault(reason, []).append(key)
-    for reason, keys in of_reason.items():
+    alone = [key for key, (width, reason) in widths.items() if width == 1 and reason]
+    for reason, keys in grouped(alone, lambda key: widths[key][1]).items():
         names = listed([*map(str, keys)], 3)
         say(f"Trials are trained one at a time, not stacked: {names}, since {reason}.")
     return {key: width for key, (width, _) in widths.items() if width > 1}
