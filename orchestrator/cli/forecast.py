@@ -13,11 +13,9 @@ from orchestrator.cli.options import (
     FAILED,
     DataOption,
     JsonOption,
-    OptimizerOption,
     ParamsOption,
     SeedOption,
     StepsOption,
-    WorkloadArgument,
     print_json,
 )
 from orchestrator.cli.terminal import answer, complain, say
@@ -33,8 +31,16 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    workload: WorkloadArgument,
-    optimizer: OptimizerOption,
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
+        ),
+    ],
+    optimizer: Annotated[
+        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
+    ],
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step of the optimizer.")],
     set_: ParamsOption = None,
     calibrate: Annotated[
