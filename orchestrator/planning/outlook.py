@@ -65,12 +65,9 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOutlook:
+class StudyOutlook(StudyKey):
     """The outlook of one study."""
 
-    workload: str
-    recipe: str
-    batch_size: int
     ranks: int
     trials: int
     """Repeats included."""
