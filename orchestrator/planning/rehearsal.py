@@ -105,8 +105,7 @@ def rehearse_points(
 
 def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, Value]]) -> None:
     """Raises `BadInput` if the command can't be started, or not with these points."""
-    program = study.program
-    assert program is not None
+    program = study.the_program
     for params in distinct([dict(point) for point in points]):
         check_command(study, devices, params)
     if not program.function:
