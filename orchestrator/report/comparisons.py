@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.records import grouped
-from orchestrator.report.answer import goals_compared, steps_to_goal
+from orchestrator.report.answer import lines_of, steps_to_goal
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, fold, lead
 from orchestrator.report.style import Drawing, guide, mark, of_size
@@ -80,7 +80,7 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
         goals = grouped(mine, lambda row: row.goal)
         if len(goals) > 1:
             shown += show(
-                goals_compared(mine),
+                lines_of(goals, perfect=False),
                 f"{workload}, {recipe}: goals compared",
                 f"The steps to each of {len(goals)} goals.{beside_minima(goals)}",
                 "They show whether a stricter goal moves the batch size at which scaling ends.",
