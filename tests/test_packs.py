@@ -84,12 +84,12 @@ def test_the_width_follows_from_the_study(
     studies = [
         replace(study, trials=max(study.trials, 2)) for study in studies_of(sweep_file(**settings))
     ]
-    ((found, reason),) = widths_of(studies, resources, "cpu", None, {}).values()
+    ((found, reason),) = widths_of(studies, resources, None, {}).values()
     assert found == width
     assert said in reason
     assert bool(reason) == bool(said)
     known = {studies[0].key: 3}
-    assert widths_of(studies, resources, "cpu", None, known)[studies[0].key][0] == 3
+    assert widths_of(studies, resources, None, known)[studies[0].key][0] == 3
 
 
 def test_what_was_decided_stands(sweep_file: SweepFile, tmp_path: Path) -> None:
@@ -203,6 +203,6 @@ def test_a_plan_makes_a_model_once_for_all_points_and_once_for_its_cost(
     counted = load_workload(f"{__file__}:Counted")
     made = type(counted).made  # type: ignore[attr-defined]
     assert made == 1
-    found = widths_of(studies, Resources(), "cuda", None, {}).values()
+    found = widths_of(studies, Resources(gpus_per_device=1), None, {}).values()
     assert {width for width, _ in found} == {1}
     assert type(counted).made == 2  # type: ignore[attr-defined]

@@ -205,8 +205,8 @@ def test_a_machine_with_a_gpu_is_planned_as_one(
     """No machine of this kind runs these tests, so one is pretended."""
     asked: list[tuple[float | None, str]] = []
 
-    def widths_of(studies: object, resources: Resources, kind: str, *_: object) -> dict[str, int]:
-        asked.append((resources.gpus_per_device, kind))
+    def widths_of(studies: object, resources: Resources, *_: object) -> dict[str, int]:
+        asked.append((resources.gpus_per_device, resources.kind))
         return {}
 
     monkeypatch.setattr(widths, "widths_of", widths_of)

@@ -56,17 +56,13 @@ class Answer:
     def trunk(self) -> Study:
         return self.queue.trunk.study
 
-    @property
-    def total_examples(self) -> int:
-        """Number of examples of the trunk, if it is trained to its end."""
-        return self.trunk.examples(self.trunk.budget_steps)
-
     @cached_property
     def schedules(self) -> dict[str, dict[str, Any]]:
         """Two schedules: `conservative` follows the lower ends of the verdicts' intervals,
         `central` their values. Each is given as a list of stages, in the form of Megatron-style
         trainers, and as a recipe of this project."""
-        trunk = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
+        recipe = self.sweep.recipes[0].model_dump(mode="json", exclude_defaults=True)
+        size, whole = self.trunk.batch_size, self.trunk.budget_examples
         found = {}
         for name, end in ENDS.items() if self.verdicts else ():
             steps = schedule_of(self.verdicts, end=end)
@@ -76,12 +72,10 @@ class Answer:
             ]
             grown = [{"batch_size": steps[0].batch_size}, *map(dict, stages[1:])]
             found[name] = {
-                "steps_saved": steps_saved(
-                    steps, batch_size=self.trunk.batch_size, total_examples=self.total_examples
-                ),
+                "steps_saved": steps_saved(steps, batch_size=size, total_examples=whole),
                 "stages": stages,
                 "samples": megatron(steps),
-                "recipe": {**trunk, "name": name, "batch_schedule": grown},
+                "recipe": {**recipe, "name": name, "batch_schedule": grown},
             }
         return found
 

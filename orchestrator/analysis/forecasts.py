@@ -72,12 +72,9 @@ def courses_of(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
+class Forecast(StudyKey):
     """A forecast of the critical batch size, from trainings at one batch size."""
 
-    workload: str
-    recipe: str
-    batch_size: int
     trainings: int
     noise_scale: Estimate
 

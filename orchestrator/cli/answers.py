@@ -24,11 +24,8 @@ from orchestrator.analysis.words import (
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import answer, output, print_table, say, table_of
-from orchestrator.records import StudyKey, Value, mistake, point_text, searched
+from orchestrator.records import Value, mistake, point_text, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
-
-Searched = Mapping[StudyKey, Collection[str]]
-"""The metaparameters that each study searched."""
 
 POINT = "Metaparameters"
 DROPPED = ("Examples", "±", "At step", "Trial", POINT)
@@ -44,19 +41,6 @@ LATEX = str.maketrans(
 
 MOST_CURVES = 8
 """Largest number of curves whose answers stand above the frontier."""
-
-
-def _frontier_cells(rows: Sequence[FrontierRow], searched: Searched) -> list[dict[str, str]]:
-    """The frontier, with those metaparameters that were searched."""
-    return [
-        {
-            "Workload": row.workload,
-            "Goal": row.goal,
-            **frontier_cells(row),
-            POINT: _point(row.answering[1], searched[row.key]),
-        }
-        for row in rows
-    ]
 
 
 def _print_fitting(
@@ -190,8 +174,17 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
         out.print(f"... and {more} more curves, below.")
     print()
     known = {study.key: searched(study.space) for study in run.studies()}
+    cells = [
+        {
+            "Workload": row.workload,
+            "Goal": row.goal,
+            **frontier_cells(row),
+            POINT: _point(row.answering[1], known[row.key]),
+        }
+        for row in rows
+    ]
     _print_fitting(
-        _frontier_cells(rows, known),
+        cells,
         numbers=("Batch size", "Steps", "±", "Median", "Examples", "Trial"),
         shared={"Workload": "{}", "Goal": "until {}"},
     )

@@ -13,11 +13,9 @@ from orchestrator.cli.options import (
     FAILED,
     DataOption,
     JsonOption,
-    OptimizerOption,
     ParamsOption,
     SeedOption,
     StepsOption,
-    WorkloadArgument,
     print_json,
 )
 from orchestrator.cli.terminal import answer, complain, say
@@ -33,8 +31,16 @@ if TYPE_CHECKING:
 
 
 def forecast(
-    workload: WorkloadArgument,
-    optimizer: OptimizerOption,
+    workload: Annotated[
+        str,
+        typer.Argument(
+            metavar="WORKLOAD",
+            help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS.",
+        ),
+    ],
+    optimizer: Annotated[
+        str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
+    ],
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step of the optimizer.")],
     set_: ParamsOption = None,
     calibrate: Annotated[
@@ -80,14 +86,14 @@ def forecast(
             "rate."
         )
         return FAILED
-    courses = courses_of(measurements, batch_size)
-    found = forecast_by(ours.study.key, courses)
+    (course,) = courses_of(measurements, batch_size)
+    found = forecast_by(ours.study.key, [course])
     if as_json:
         compared = [comparison.to_json() for comparison in known]
-        print_json({**_document(found, courses, ratios, outcome), "compared": compared})
+        print_json({**_document(found, course, ratios, outcome), "compared": compared})
         return DONE
     answer(f"{outcome.status} after {outcome.steps:,} steps")
-    for line in _lines(found, courses, ratios):
+    for line in _lines(found, course, ratios):
         answer(line)
     return DONE
 
@@ -121,15 +127,12 @@ def _show(line: Mapping[str, float]) -> None:
         say(f"step {line['step']:,}: {said}")
 
 
-def _lines(
-    found: Forecast, courses: Sequence[NoiseCourse], ratios: Sequence[Estimate]
-) -> list[str]:
+def _lines(found: Forecast, course: NoiseCourse, ratios: Sequence[Estimate]) -> list[str]:
     from orchestrator.analysis import Estimate
     from orchestrator.analysis.estimates import together
     from orchestrator.analysis.forecasts import corrected
     from orchestrator.analysis.words import factor_in_words, in_words
 
-    (course,) = courses
     first, last = (
         f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
         for at in (0, -1)
@@ -163,11 +166,10 @@ def _meaning(scale: Estimate) -> str:
 
 
 def _document(
-    found: Forecast, courses: Sequence[NoiseCourse], ratios: Sequence[Estimate], outcome: Outcome
+    found: Forecast, course: NoiseCourse, ratios: Sequence[Estimate], outcome: Outcome
 ) -> dict[str, Any]:
     from orchestrator.analysis.forecasts import corrected
 
-    (course,) = courses
     return {
         **asdict(found),
         "corrected": asdict(corrected(found.noise_scale, ratios)) if ratios else None,

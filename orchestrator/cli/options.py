@@ -26,15 +26,6 @@ SweepArgument = Annotated[
 OutOption = Annotated[
     str | None, typer.Option(help="Folder of the run, or s3://BUCKET/FOLDER. Default: runs/NAME.")
 ]
-WorkloadArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="WORKLOAD", help="Name of a workload (`orchestrate workloads`), or FILE.py:CLASS."
-    ),
-]
-OptimizerOption = Annotated[
-    str, typer.Option(help="Name of an optimizer (`orchestrate spaces`), or FILE.py:CLASS.")
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 GoalOption = Annotated[
     list[str] | None,

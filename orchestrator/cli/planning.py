@@ -22,7 +22,7 @@ from orchestrator.cli.options import (
     refuse_both,
 )
 from orchestrator.cli.terminal import answer, print_table, say, showing
-from orchestrator.records import BadInput, counted
+from orchestrator.records import BadInput, counted, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +128,12 @@ def plan(
     if as_json:
         print_json(asdict(found))
         return
-    _print_outlook(found)
+    print_table(
+        [_outlook_cells(study) for study in found.studies],
+        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
+                 "Device-time"),
+        shared={"Workload": "{}", "Trials": "{} each", "Ranks": "on {}"},
+    )  # fmt: skip
     answer(f"\n{outlook_in_words(found)}")
 
 
@@ -139,12 +144,9 @@ def _together(
     from orchestrator.analysis.words import listed
     from orchestrator.planning.widths import widths_of
 
-    widths = widths_of(studies, resources, resources.kind, data_dir, {})
-    of_reason: dict[str, list[StudyKey]] = {}
-    for key, (width, reason) in widths.items():
-        if width == 1 and reason:
-            of_reason.setdefault(reason, []).append(key)
-    for reason, keys in of_reason.items():
+    widths = widths_of(studies, resources, data_dir, {})
+    alone = [key for key, (width, reason) in widths.items() if width == 1 and reason]
+    for reason, keys in grouped(alone, lambda key: widths[key][1]).items():
         names = listed([*map(str, keys)], 3)
         say(f"Trials are trained one at a time, not stacked: {names}, since {reason}.")
     return {key: width for key, (width, _) in widths.items() if width > 1}
@@ -230,7 +232,7 @@ def _tell_times(times: Mapping[tuple[StudyKey, int], float], *, as_json: bool) -
     for (key, count), seconds in times.items():
         size = {"Batch size": f"{key.batch_size:,}"}
         cells = rows.setdefault(key, {"Workload": key.workload, "Recipe": key.recipe, **size})
-        cells[f"{count:,} device{'s' * (count > 1)}"] = in_time(seconds)
+        cells[counted(count, "device")] = in_time(seconds)
     names = dict.fromkeys(name for cells in rows.values() for name in cells)
     numbers = [*names][2:]
     print_table([dict.fromkeys(names, "") | c for c in rows.values()], numbers=numbers)
@@ -300,16 +302,6 @@ def _timed(study: Study, resources: Resources, faults: Faults) -> Speed | None:
         say(f"{study.key}: {error}")
         return None
     return speed
-
-
-def _print_outlook(outlook: Outlook) -> None:
-    """Prints the outlook of each study of a sweep, as one row of a table."""
-    print_table(
-        [_outlook_cells(study) for study in outlook.studies],
-        numbers=("Batch size", "Ranks", "Trials", "Total steps", "Time per step", "Memory",
-                 "Device-time"),
-        shared={"Workload": "{}", "Trials": "{} each", "Ranks": "on {}"},
-    )  # fmt: skip
 
 
 def _outlook_cells(study: StudyOutlook) -> dict[str, str]:

@@ -124,7 +124,7 @@ def print_branches(found: Answer, as_json: bool) -> None:
         answer(verdict_in_words(verdict))
     for examples, problem in found.queue.problems.items():
         answer(f"After {examples:,} examples: {problem}")
-    for said in schedules_in_words(found.schedules, found.total_examples):
+    for said in schedules_in_words(found.schedules, found.trunk.budget_examples):
         answer(said)
     for result in found.confirmed:
         answer(confirmed_in_words(result))

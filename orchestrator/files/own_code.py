@@ -37,16 +37,12 @@ def name_of(own: str | type | FunctionType) -> str:
     return own if isinstance(own, str) else f"{own.__module__}:{own.__qualname__}"
 
 
-def of_main(names: Iterable[str]) -> dict[str, Any]:
-    """Returns name -> class for those of `names` that this process's script or notebook defines."""
-    own = {name.partition("?")[0] for name in names}
-    return {name: import_own("class", name) for name in own if name.startswith(f"{MAIN}:")}
-
-
 def hand_over(names: Iterable[str], file: Path) -> dict[str, str]:
     """Writes the classes and functions among `names` that this process's script defines to `file`.
     Returns the variable by which another process finds them; empty if there are none."""
-    if not (found := of_main(names)):
+    own = {name.partition("?")[0] for name in names}
+    found = {name: import_own("class", name) for name in own if name.startswith(f"{MAIN}:")}
+    if not found:
         return {}
     import cloudpickle
 

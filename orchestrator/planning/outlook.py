@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from orchestrator.planning.doubts import dear_evaluations
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.programs.starting import Devices
 from orchestrator.programs.trials import train_alone
-from orchestrator.records import EvaluationGrid, Measurement, SearchPlan, Study, StudyKey, Trial
+from orchestrator.records import EvaluationGrid, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import RunFiles
 from orchestrator.training.stackable import Costs, best_width
 from orchestrator.workloads import load_workload, splits_of
@@ -65,12 +65,9 @@ class Speed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOutlook:
+class StudyOutlook(StudyKey):
     """The outlook of one study."""
 
-    workload: str
-    recipe: str
-    batch_size: int
     ranks: int
     trials: int
     """Repeats included."""
@@ -267,13 +264,11 @@ def program_speed(study: Study, devices: Devices) -> Speed | None:
     """The speed of a program by its first reports, at the middle of its space; None if it made
     fewer than two. Its evaluations are in the time of its steps."""
     trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
-    seen: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="orchestrate-plan-") as folder:
         # A goal that is reached at once would leave nothing to time.
         trial = replace(trial, study=replace(study, goals=()))
         with closing(train_alone(trial, devices, Path(folder))) as measurements:
-            while len(seen) < TIMED_REPORTS and (found := next(measurements, None)) is not None:
-                seen.append(found)
+            seen = [*islice(measurements, TIMED_REPORTS)]
     if len(seen) < 2:
         return None
     first, last = seen[0], seen[-1]

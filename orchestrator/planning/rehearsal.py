@@ -63,18 +63,16 @@ def rehearse_all(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None) 
         of_workload = [study for study in studies if study.workload == name]
         if name in sweep.programs:
             for study in of_workload:
-                points = study.search.points[:REHEARSED] or _points(study.space)
-                rehearse_program(study, sweep.resources.ranks(study.batch_size), points)
+                rehearse_program(study, sweep.resources.ranks(study.batch_size), _points(study))
             continue
         # A scaling rule gives its most extreme values at the smallest and largest batch size.
         first = {study.recipe: study for study in reversed(of_workload)}
         last = {study.recipe: study for study in of_workload}
         ends = {study.key: study for study in [*first.values(), *last.values()]}
         for study in ends.values():
-            points = study.search.points[:REHEARSED] or _points(study.space)
             compared = [sweep.branch.loss] if sweep.branch else []
             ranks = sweep.resources.ranks(study.batch_size)
-            doubts += rehearse_points(study, points, data_dir, compared, ranks, made)
+            doubts += rehearse_points(study, _points(study), data_dir, compared, ranks, made)
         models = [model for model, _ in made.values()]
         if len(doubts) == known and models and (size := ghost_size_of(models.pop)):
             doubts += small_ghosts(name, size, [study.batches.first for study in of_workload])
@@ -107,8 +105,7 @@ def rehearse_points(
 
 def rehearse_program(study: Study, devices: int, points: Sequence[Mapping[str, Value]]) -> None:
     """Raises `BadInput` if the command can't be started, or not with these points."""
-    program = study.program
-    assert program is not None
+    program = study.the_program
     for params in distinct([dict(point) for point in points]):
         check_command(study, devices, params)
     if not program.function:
@@ -125,11 +122,13 @@ def _doubt(study: Study, error: Exception) -> str:
     )
 
 
-def _points(space: Space) -> list[dict[str, Value]]:
-    """The points to try out: the ends and the middle of each range, each option of each choice."""
-    choices = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
+def _points(study: Study) -> Sequence[Mapping[str, Value]]:
+    """The points to try out: the first of those that are listed, else the ends and the middle of
+    each range, each option of each choice."""
+    choices = [len(entry.options) for entry in study.space.values() if isinstance(entry, Choice)]
     last = max([3, *choices]) - 1
-    return [*distinct(point_at(space, number / last) for number in range(last + 1))]
+    spread = distinct(point_at(study.space, number / last) for number in range(last + 1))
+    return study.search.points[:REHEARSED] or spread
 
 
 def point_at(space: Space, fraction: float) -> dict[str, Value]:

@@ -13,7 +13,7 @@ from orchestrator.planning.sweep import Resources
 from orchestrator.records import Study, StudyKey, Trial
 from orchestrator.results import RunFiles
 from orchestrator.training import one_thread
-from orchestrator.training.stackable import Costs, DeviceKind, best_width, why_not
+from orchestrator.training.stackable import Costs, best_width, why_not
 from orchestrator.workloads import prepare
 
 logger = logging.getLogger(__name__)
@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 def widths_of(
     studies: Iterable[Study],
     resources: Resources,
-    kind: DeviceKind,
     data_dir: Path | None,
     known: Mapping[StudyKey, int],
 ) -> dict[StudyKey, tuple[int, str]]:
@@ -42,7 +41,7 @@ def widths_of(
                 continue
             trial = Trial(study=study, index=0, seed=0, params=point_at(study.space, 0.5))
             try:
-                width, reason = best_width(trial, kind, data_dir, costs)
+                width, reason = best_width(trial, resources.kind, data_dir, costs)
                 if resources.stack != "auto":
                     width, reason = resources.stack, ""
                 of_recipe = study.workload, study.recipe
@@ -78,7 +77,7 @@ def decide(
     known = run.widths()
     begun = [s.key for s in studies if s.key not in known and len(run.trials(s.key, ["trial"]))]
     before = {**dict.fromkeys(begun, 1), **known}
-    found = widths_of(studies, resources, resources.kind, data_dir, before)
+    found = widths_of(studies, resources, data_dir, before)
     for key, (width, reason) in found.items():
         logger.info("%s: %d at a time%s", key, width, f", since {reason}" if reason else "")
     widths = {key: width for key, (width, _) in found.items()}

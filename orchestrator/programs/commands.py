@@ -58,8 +58,7 @@ def has_seed(program: Program) -> bool:
 
 def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> None:
     """Raises `BadInput` if the command can't train trials with these metaparameters."""
-    program = study.program
-    assert program is not None
+    program = study.the_program
     place = placeholders(program.heard.place)
     refuse_unknown("placeholder of `metrics`", sorted(place), [*params, *OF_TRIAL])
     if program.function:
@@ -113,8 +112,7 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
 def passes(study: Study, devices: int) -> int:
     """Number of passes over which each device accumulates its gradient. Raises `BadInput` if the
     batch can't be divided evenly, since the program would train with another one."""
-    program, size = study.program, study.batch_size
-    assert program is not None
+    program, size = study.the_program, study.batch_size
     most = program.max_per_device or size
     each, rest = divmod(size, devices)
     for count in range(math.ceil(each / most), each + 1) if not rest else ():
@@ -129,8 +127,7 @@ def passes(study: Study, devices: int) -> int:
 
 def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
     """Placeholder -> what it stands for in this trial."""
-    study, program = trial.study, trial.study.program
-    assert program is not None
+    study, program = trial.study, trial.study.the_program
     found: dict[str, Value] = {
         **trial.params,  # those of a function may have any names
         "batch_size": study.batch_size,
@@ -151,8 +148,7 @@ def values_of(trial: Trial, devices: int, folder: Path) -> dict[str, Value]:
 
 def arguments_of(trial: Trial, devices: int, folder: Path) -> list[str]:
     """The arguments of a trial's process. A value stays within its own, whatever it holds."""
-    program, values = trial.study.program, values_of(trial, devices, folder)
-    assert program is not None
+    program, values = trial.study.the_program, values_of(trial, devices, folder)
     names = [*trial.params, *(name for name in program.arguments if name not in trial.params)]
     named = {program.arguments.get(name, name): values[name] for name in names}
     plain = [f"{name}={written(value)}" for name, value in named.items()]

@@ -95,8 +95,7 @@ class Hearing:
     when it has the metrics of all goals, or when a later step is reported."""
 
     def __init__(self, study: Study, known: Iterable[Measurement] = ()) -> None:
-        program = study.program
-        assert program is not None
+        program = study.the_program
         self._heard, self._every, self._budget = program.heard, program.every, study.budget_steps
         self._goals = {goal.metric for goal in study.goals}
         self._steps = {each.step: dict(each.metrics) for each in known}

@@ -161,8 +161,7 @@ class Devices:
 
 def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> Running:
     """Starts the program of a trial whose folder is `own`. What it reports is in `channel`."""
-    program = trial.study.program
-    assert program is not None
+    program = trial.study.the_program
     values = {**values_of(trial, devices.count, own / FILES), "params": dict(trial.params)}
     variables = {
         TELL_AT: str(channel / REPORTS),

@@ -68,12 +68,11 @@ class Course:
         self, trial: Trial, devices: int, ending: Ending | None, channel: Path, earlier: list[Path]
     ) -> None:
         self._trial, self._ending, own = trial, ending, channel.parent
-        study, program = self._trial.study, self._trial.study.program
-        assert program is not None
+        study, program = trial.study, trial.study.the_program
         self._resumes, self._heard = program.resumes, program.heard
         self._budget, self._channel, self._log = study.budget_steps, channel, own / "measured.jsonl"
         known = self._known() if self._resumes else []
-        self._standing = Standing(study, stays=self._trial.stays)
+        self._standing = Standing(study, stays=trial.stays)
         for measurement in known:
             self._standing.add(measurement)
         self._hearing = Hearing(study, known)
@@ -236,8 +235,7 @@ def train_program(
     """Trains a trial in `folder`, which holds the folders of trials on this machine. Yields each
     measurement, the trial when it has ended, and, while there is no news, None several times a
     second. The output of the program is kept at `log`."""
-    program = trial.study.program
-    assert program is not None
+    program = trial.study.the_program
     own = folder / trial.file_name  # is found again by programs that go on from it
     if not program.resumes:
         for old in folder.glob(f"{own.name}-*"):  # of attempts that were killed

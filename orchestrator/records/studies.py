@@ -256,6 +256,12 @@ class Study:
         return replace(self, batch_size=size, batch_schedule=schedule, start_step=0)
 
     @property
+    def the_program(self) -> Program:
+        """The command that trains a trial, of a study whose workload is no class."""
+        assert self.program is not None
+        return self.program
+
+    @property
     def grows(self) -> bool:
         """Whether the batch size grows while the trials of this study train."""
         return self.batches.stages[-1].from_step > self.start_step

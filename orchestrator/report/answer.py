@@ -25,9 +25,9 @@ from orchestrator.analysis.words import (
     in_time,
     listed,
 )
-from orchestrator.records import ENOUGH_SIZES, grouped, point_text, short
+from orchestrator.records import ENOUGH_SIZES, counted, grouped, point_text, short
 from orchestrator.report.content import Panel
-from orchestrator.report.sections import Show, bullets, cards, in_devices, lead
+from orchestrator.report.sections import Show, bullets, cards, lead
 from orchestrator.report.style import (
     Drawing,
     guide,
@@ -203,7 +203,7 @@ def _card(cost: Cost) -> str:
         interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
     needs = f"{in_count(cost.steps)} steps{interval}, {in_count(cost.examples)} examples"
     for one in cost.priced:
-        needs += f"; {in_time(one.seconds)} on {in_devices(one.devices)}"
+        needs += f"; {in_time(one.seconds)} on {counted(one.devices, 'device')}"
         if one.money is not None:
             needs += f", {in_digits(one.money)} in money"
     point = point_text(cost.params)
@@ -274,7 +274,7 @@ def steps_to_goal(
     perfect scaling from the point that needed the fewest examples. Batch sizes that never reached
     the goal are marked at the top."""
     curves = grouped(rows, lambda row: row.recipe)
-    figure = _lines(curves)
+    figure = lines_of(curves)
     for number, name in enumerate(curves):
         if (found := (fitted or {}).get(name)) is not None:
             figure.add(*_band(number, name, found))
@@ -293,11 +293,7 @@ def _band(number: int, name: str, found: Curves) -> list[dict[str, Any]]:
     return [around, {**line, "showlegend": False}]
 
 
-def goals_compared(rows: Sequence[FrontierRow]) -> Drawing:
-    return _lines(grouped(rows, lambda row: row.goal), perfect=False)
-
-
-def _lines(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> Drawing:
+def lines_of(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = True) -> Drawing:
     figure = Drawing()
     drawn = {name: trained_points(rows) for name, rows in curves.items()}
     reached = [point for points in drawn.values() for point in points]

@@ -97,7 +97,7 @@ def _answer(answer: Answer, *, going_on: bool) -> str:
     text += bullets([*map(verdict_in_words, answer.verdicts), *problems])
     if not answer.verdicts:
         return section("answer", "The answer", text)
-    lines = schedules_in_words(answer.schedules, answer.total_examples)
+    lines = schedules_in_words(answer.schedules, answer.trunk.budget_examples)
     lines += map(confirmed_in_words, answer.confirmed)
     text += cards(_card(*one) for one in answer.schedules.items())
     text += bullets(lines) + lead(escape(READING))
@@ -138,7 +138,7 @@ def _along(answer: Answer, show: Show) -> str:
         answer.schedules,
         trunk=size,
         largest=size * max(answer.asked.factors),
-        until=answer.total_examples,
+        until=answer.trunk.budget_examples,
     )
     steps = " The stairs are the two schedules." if answer.schedules else ""
     missing = ", ".join(f"{v.at_examples:,}" for v in answer.verdicts if not v.is_known)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from orchestrator.analysis.points import CurvePoint, beside_minima, trained_points
+from orchestrator.analysis.points import beside_minima, trained_points
 from orchestrator.analysis.words import in_count
 from orchestrator.records import grouped
-from orchestrator.report.answer import goals_compared, steps_to_goal
+from orchestrator.report.answer import lines_of, steps_to_goal
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, fold, lead
 from orchestrator.report.style import Drawing, guide, mark, of_size
@@ -35,16 +35,6 @@ def groups_of(workloads: Iterable[str]) -> list[tuple[str, str, dict[str, str]]]
             if len(labels) > 1
         ]
     return found
-
-
-def relative(
-    rows: Sequence[FrontierRow], at: int | None
-) -> tuple[int, list[tuple[CurvePoint, float]]]:
-    """(reference batch size, points with their steps relative to those there) of one curve, at `at`
-    or the smallest batch size that reached the goal."""
-    reached = trained_points(rows)
-    unit = next(point for point in reached if at in (None, point.batch_size))
-    return unit.batch_size, [(point, point.steps / unit.steps) for point in reached]
 
 
 def shared_size(curves: Iterable[Sequence[FrontierRow]]) -> int | None:
@@ -90,7 +80,7 @@ def _goals(panels: Sequence[Panel], show: Show) -> str:
         goals = grouped(mine, lambda row: row.goal)
         if len(goals) > 1:
             shown += show(
-                goals_compared(mine),
+                lines_of(goals, perfect=False),
                 f"{workload}, {recipe}: goals compared",
                 f"The steps to each of {len(goals)} goals.{beside_minima(goals)}",
                 "They show whether a stricter goal moves the batch size at which scaling ends.",
@@ -152,19 +142,21 @@ def _small_steps(rows: Sequence[FrontierRow]) -> Drawing:
 
 def relative_steps(curves: Mapping[str, Sequence[FrontierRow]], at: int | None) -> Drawing:
     """Draws the curves of different workloads or recipes, each divided by its steps at batch size
-    `at`, or else by its steps at its smallest batch size."""
+    `at`, or else by its steps at the smallest batch size that reached the goal."""
     figure = Drawing()
     shares, sizes = [], []
     for number, (name, rows) in enumerate(curves.items()):
-        unit, points = relative(rows, at)
+        points = trained_points(rows)
+        unit = next(point for point in points if at in (None, point.batch_size))
         at_each = []
-        for point, share in points:
+        for point in points:
+            share = point.steps / unit.steps
             text = of_size(point.batch_size, name)
-            text += f"{in_count(point.steps)} steps, {share:.3g} of those at {unit:,}"
+            text += f"{in_count(point.steps)} steps, {share:.3g} of those at {unit.batch_size:,}"
             at_each.append((point.batch_size, share, text))
         figure.line(name, at_each, mark(number))
-        shares += [share for _, share in points]
-        sizes += [point.batch_size for point, _ in points]
+        shares += [share for _, share, _ in at_each]
+        sizes += [size for size, *_ in at_each]
     if at and shares:
         low, high = min(sizes) / at, min(max(sizes) / at, 1 / min(shares))
         figure.add(guide([at * low, at * high], [1 / low, 1 / high], "perfect scaling"))

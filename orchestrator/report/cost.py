@@ -7,9 +7,9 @@ from typing import Any
 
 from orchestrator.analysis.cost import Cost, Priced
 from orchestrator.analysis.words import in_count, in_digits, in_time
-from orchestrator.records import grouped
+from orchestrator.records import counted, grouped
 from orchestrator.report.content import Panel
-from orchestrator.report.sections import Show, in_devices, lead, table
+from orchestrator.report.sections import Show, lead, table
 from orchestrator.report.style import Drawing, mark, of_size
 
 BY_STEP_TIMES = (
@@ -69,7 +69,7 @@ def recommended(panel: Panel, show: Show) -> str:
 
 
 def _in_short(cost: Cost) -> str:
-    timed = (f", {in_time(one.seconds)} on {in_devices(one.devices)}" for one in cost.priced)
+    timed = (f", {in_time(one.seconds)} on {counted(one.devices, 'device')}" for one in cost.priced)
     return f"{cost.batch_size:,} ({in_count(cost.steps)} steps{''.join(timed)})"
 
 
@@ -78,7 +78,7 @@ def finding(panel: Panel) -> str:
     devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
     said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"
     several = max(devices, default=1)
-    return f"{said}; up to {in_devices(several)} pay off" if several > 1 else said
+    return f"{said}; up to {counted(several, 'device')} pay off" if several > 1 else said
 
 
 def _examples_against_steps(costs: Sequence[Cost], recipes: Sequence[str]) -> Drawing:
@@ -128,7 +128,7 @@ def _describe(cost: Cost, one: Priced | None = None) -> str:
     said = of_size(cost.batch_size, cost.recipe)
     said += f"{in_count(cost.steps)} steps, {in_count(cost.examples)} examples"
     if one is not None:
-        said += f"<br>on {in_devices(one.devices)} {in_digits(one.seconds)} s, "
+        said += f"<br>on {counted(one.devices, 'device')} {in_digits(one.seconds)} s, "
         said += f"{in_digits(one.device_seconds)} device-seconds"
         said += "" if one.money is None else f", {in_digits(one.money)} in money"
         said += "<br>not timed: if exchanging gradients took no time" * (not one.timed)

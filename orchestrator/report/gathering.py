@@ -158,10 +158,8 @@ def _joined(one: Panel, other: Panel) -> Panel:
             parts[field.name] = {**mine, **theirs}
         elif isinstance(mine, list | tuple):
             parts[field.name] = [*mine, *theirs]
+        elif isinstance(mine, bool):
+            parts[field.name] = mine or theirs
     if not (one.detailed is other.detailed is None):
         parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
-    return replace(
-        one, **parts,
-        is_program=one.is_program or other.is_program,
-        is_imported=one.is_imported or other.is_imported,
-    )  # fmt: skip
+    return replace(one, **parts)

@@ -109,7 +109,3 @@ def table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> 
         body += f'<tr><th scope="row"{looks[0]}>{escape(first)}</th>{cells}</tr>\n'
     return f"""<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>
 <caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"""
-
-
-def in_devices(count: int) -> str:
-    return f"{count:,} device{'s' * (count != 1)}"

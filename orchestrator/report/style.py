@@ -112,11 +112,9 @@ class Drawing:
     def legend_once(self) -> None:
         """Keeps one legend entry for each group of traces: the entry of the first trace that has
         points, because a trace without points shows none."""
-        seen: set[str] = set()
+        first = {trace["legendgroup"]: trace for trace in reversed(self.data) if trace["x"]}
         for trace in self.data:
-            trace["showlegend"] = bool(trace["x"]) and trace["legendgroup"] not in seen
-            if trace["showlegend"]:
-                seen.add(trace["legendgroup"])
+            trace["showlegend"] = first.get(trace["legendgroup"]) is trace
 
     def axes(self, letter: str, panel: int | None = None) -> Iterator[dict[str, Any]]:
         """The horizontal ("x") or vertical ("y") axes of all panels, or that of one."""

@@ -121,12 +121,9 @@ def _of_study(run: RunFiles, study: Study) -> MeanCost | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepTime:
+class StepTime(StudyKey):
     """The step time of one study on a number of ranks."""
 
-    workload: str
-    recipe: str
-    batch_size: int
     ranks: int
     seconds: float
     """Median of the seconds per step, over trials that trained for at least a quarter of the steps

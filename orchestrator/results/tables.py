@@ -109,9 +109,9 @@ def tables_of(group: Sequence[FinishedTrial]) -> tuple[pa.Table, pa.Table]:
         "seconds": [measurement.seconds for measurement in measured],
         **{name: [m.metrics.get(name) for m in measured] for name in metrics},
     }
-    return _table(rows, _schema(TRIALS, repeated)), _table(
-        columns, _schema(MEASUREMENTS, repeated, metrics)
-    )
+    schemas = _schema(TRIALS, repeated), _schema(MEASUREMENTS, repeated, metrics)
+    trials, measurements = map(pa.Table.from_pydict, (rows, columns), schemas)
+    return trials, measurements
 
 
 @cache
@@ -119,12 +119,6 @@ def _schema(schema: pa.Schema, repeated: bool, metrics: tuple[str, ...] = ()) ->
     """The columns of a table, with the one of repeats and those of metrics."""
     fields = [*(schema.insert(1, REPEAT) if repeated else schema)]
     return pa.schema([*fields, *(pa.field(name, pa.float64()) for name in metrics)])
-
-
-def _table(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
-    return pa.Table.from_arrays(
-        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
-    )
 
 
 def finished_trial(

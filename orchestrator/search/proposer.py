@@ -104,7 +104,11 @@ def propose(study: Study, sweep_seed: int, first: int, count: int) -> list[Point
     plan, space = study.search, study.space
     if plan.algorithm == "points":
         return [dict(point) for point in plan.points[first : first + count]]
-    table = _table(plan.algorithm, derive_seed(sweep_seed, "design"), space, first + count)
+    end, dimensions = first + count, len(searched(space))
+    table: list[list[float]] = [[]] * end
+    if dimensions:
+        seed = derive_seed(sweep_seed, "design")
+        table = DESIGNS[plan.algorithm](seed, dimensions, end).tolist()
     return [assemble(space, row) for row in table[first:]]
 
 
@@ -145,11 +149,3 @@ def even_axes(space: Space, trials: int) -> dict[str, int]:
     """The axes, with equally many values on each, of a grid of at most `trials` points."""
     names = searched(space)
     return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
-
-
-def _table(algorithm: str, seed: int, space: Space, points: int) -> list[list[float]]:
-    dimensions = len(searched(space))
-    if not dimensions:
-        return [[]] * points
-    rows: list[list[float]] = DESIGNS[algorithm](seed, dimensions, points).tolist()
-    return rows

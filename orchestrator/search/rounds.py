@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 
 from orchestrator.records import (
     Goal,
@@ -98,7 +99,7 @@ class StudySearch:
             self._limits = [limit for limit in limits if limit >= SHORTEST_LIMIT]
         if inherited is not None and inherited < budget:
             self._limits = [*(limit for limit in self._limits if limit < inherited), inherited]
-        self._course = self._make_course()
+        self._course = chain(self._rounds(), self._repeats())
         self._advance()
 
     def record(self, result: Result) -> bool:
@@ -161,10 +162,6 @@ class StudySearch:
             if key.index < end:
                 bounds = bounds_after(bounds, self.study, result)
         return bounds
-
-    def _first(self, end: int) -> list[Passage | None]:
-        """The winner of each goal among the trials of index below `end`."""
-        return [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
 
     def _advance(self) -> None:
         assert self._course is not None
@@ -233,10 +230,6 @@ class StudySearch:
             index=trial.index,
         )
 
-    def _make_course(self) -> Iterator[list[Trial]]:
-        yield from self._rounds()
-        yield from self._repeats()
-
     def _rounds(self) -> Iterator[list[Trial]]:
         """Yields rounds until enough points count or as many trials were opened as may be. A point
         counts unless it diverged before the step by which all goals were passed."""
@@ -262,7 +255,8 @@ class StudySearch:
                 for result in results
             )
             if sampler:
-                values = [self._value(result, self._first(end)) for result in results]
+                winners = [ranking[0] if ranking else None for ranking in self._bounds_below(end)]
+                values = [self._value(result, winners) for result in results]
                 sampler.learn([result.params for result in results], values)
 
     def _without_losses(self, keys: Iterable[TrialKey]) -> Iterator[list[Trial]]:
