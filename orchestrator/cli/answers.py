@@ -23,7 +23,7 @@ from orchestrator.analysis.words import (
     on_medians,
 )
 from orchestrator.cli.options import print_json
-from orchestrator.cli.terminal import answer, output, print_table, say, table_of
+from orchestrator.cli.terminal import answer, command, output, print_table, say, table_of
 from orchestrator.records import Value, mistake, point_text, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
 
@@ -144,9 +144,9 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
         (
             failed,
             f"find out why trials failed ({run}/log.txt; of programs: {run}/logs), "
-            f"then orchestrate resume {run}",
+            f"then {command('resume', run)}",
         ),
-        (unfinished, f"orchestrate resume {run}, which trains the missing trials"),
+        (unfinished, f"{command('resume', run)}, which trains the missing trials"),
         (short, "raise the budget or widen the search space, since the goal was not reached"),
         (narrow, "widen the ranges, since the best points lie near their ends"),
     ):

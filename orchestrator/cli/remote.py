@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED
-from orchestrator.cli.terminal import complain, say
+from orchestrator.cli.terminal import command, complain, say
 from orchestrator.files.own_code import UserFolder
 from orchestrator.records import MissingData
 
@@ -113,8 +113,9 @@ def _train(
         ended = follow(file, job_of, show)
     except KeyboardInterrupt:
         say(
-            f"\nThe sweep goes on on the cluster. To see it: orchestrate status {run} --cluster "
-            f"{file}. To end it: orchestrate stop {run} --cluster {file}."
+            f"\nThe sweep goes on on the cluster. To see it: "
+            f"{command('status', run, '--cluster', file)}. To end it: "
+            f"{command('stop', run, '--cluster', file)}."
         )
         return INTERRUPTED
     code = FAILED if ended.driver_exit_code is None else ended.driver_exit_code
@@ -158,7 +159,7 @@ def stop(file: Path, run: str) -> None:
         return
     ray_command("exec", str(file), "orchestrate " + shell_words(["stop", _there(run)]))
     _fetch(file, run)
-    say(f"Stopped. Go on with: orchestrate resume {run} --cluster {file}")
+    say(f"Stopped. Go on with: {command('resume', run, '--cluster', file)}")
 
 
 def _fate(status: str, code: int | None) -> str:

@@ -24,7 +24,7 @@ from orchestrator.cli.options import (
     YesOption,
 )
 from orchestrator.cli.sessions import how_to_train, refuse_together, tell
-from orchestrator.cli.terminal import say
+from orchestrator.cli.terminal import command, say
 
 
 def sweep(
@@ -129,4 +129,4 @@ def stop(path: RunArgument, cluster: ClusterOption = None) -> None:
     say(f"Process {process} was told to end and writes its results ...")
     while run.writer() == process:
         time.sleep(0.1)
-    say(f"Go on with: orchestrate resume {run.place}")
+    say(f"Go on with: {command('resume', run.place)}")

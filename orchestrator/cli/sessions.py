@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, TO_GO_ON, print_json
 from orchestrator.cli.planning import agree
-from orchestrator.cli.terminal import answer, complain, say, showing
+from orchestrator.cli.terminal import answer, command, complain, say, showing
 from orchestrator.records import BadInput
 from orchestrator.sweeping.interrupts import to_go_on
 
@@ -98,7 +98,7 @@ def tell(ended: Ended, *, as_json: bool) -> int:
         print_frontier(run, ended.rows, as_json)
     if ended.page is not None:
         say(f"Report: {ended.page}")
-    go_on = f"orchestrate resume {run.place}"
+    go_on = command("resume", run.place)
     if ended.status == "interrupted":
         say(f"Interrupted. Go on with: {go_on}")
         return TO_GO_ON if to_go_on.is_set() else CODES[ended.status]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 import sys
 import threading
 import time
@@ -75,6 +76,11 @@ class Unheard:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def command(*words: object) -> str:
+    """A command of `orchestrate` that can be pasted into a shell."""
+    return shlex.join(["orchestrate", *map(str, words)])
 
 
 def say(message: str) -> None:
