@@ -20,7 +20,7 @@ from orchestrator.cli import app
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import BadInput
-from orchestrator.results import RunFiles, frontier_of, to_csv
+from orchestrator.results import RunFiles, frontier_of, step_times, to_csv
 from orchestrator.results.provenance import provenance
 
 pytestmark = pytest.mark.dear
@@ -225,6 +225,15 @@ def test_no_answer_needs_these(path: Path, content: bytes | None) -> None:
     found = answers(path)
     assert found["frontier"] == truth
     assert "can't" not in "".join(found.values())
+
+
+def test_times_of_steps_that_cannot_be_read_are_told_once(
+    path: Path, planned: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    (path / "step_times.json").write_bytes(b"[" * 10_000)
+    step_times(RunFiles(path), planned.studies)
+    assert len(planned.studies) > 1
+    assert caplog.text.count("step_times.json can't be read") == 1
 
 
 NO_SWEEP = b'{"format": 1, "sweep": 1, "grown_from": null, "studies": []}'

@@ -29,6 +29,7 @@ from orchestrator.planning.schema import schema_of
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
 from orchestrator.records import plain
 from orchestrator.records.lr_schedules import DECAYS
+from orchestrator.report.panel import FOLDS
 from orchestrator.results import best_of
 from orchestrator.search import known_spaces
 from orchestrator.training import GENERAL
@@ -117,6 +118,12 @@ def test_every_family_has_its_evaluation_grid(name: str) -> None:
 def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{name}` | " in WORKLOADS for name in CATALOGUE)
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
+
+
+def test_groups_of_the_report_are_told_in_its_order() -> None:
+    told = re.findall(r"^\| (.+) \(`#([\w-]+)`\) \|", (DOCS / "report.md").read_text(), re.M)
+    first_ten = [*((fold.title, fold.anchor) for fold in FOLDS), ("Frontier", "frontier")]
+    assert told[:10] == first_ten
 
 
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]

@@ -10,7 +10,8 @@ from conftest import ROOT, called
 
 from orchestrator.analysis import scalings
 from orchestrator.analysis.methods import methods_of
-from orchestrator.analysis.words import errors_in_words, headline, in_words
+from orchestrator.analysis.scaling import compared_with
+from orchestrator.analysis.words import errors_in_words, factor_in_words, headline, in_words
 from orchestrator.cli.answers import in_format
 from orchestrator.records import Range
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
@@ -101,7 +102,10 @@ def test_pages_quote_what_the_quickstart_answers() -> None:
     assert [each for each in ends if each not in page["README.md"]] == []
     assert ends[0] in page["docs/index.md"]
     assert headline(answers[0]) in page["docs/report.md"]
+    ratios = map(factor_in_words, compared_with(*answers[:2]))
+    assert [each for each in ratios if each not in page["docs/report.md"]] == []
     assert errors_in_words(answers[0]) in page["docs/first-sweep.md"]
+    assert errors_in_words(answers[0]) in plain((ROOT / "docs/search.md").read_text())
     printed = called("frontier", QUICKSTART).splitlines()
     first = [" ".join(line.split()) for line in printed[2:5]]
     assert [line for line in first if line not in page["docs/first-sweep.md"]] == []

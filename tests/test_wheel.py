@@ -20,6 +20,14 @@ for line in sys.argv[1:]:
 """
 
 
+def test_the_image_is_made_of_all_that_the_wheel_is() -> None:
+    """A link of the package to a folder that isn't copied would lead nowhere, and pip not mind."""
+    lines = (ROOT / "Containerfile").read_text().splitlines()
+    copied = {word.strip("/") for line in lines if line[:5] == "COPY " for word in line.split()[1:]}
+    linked = {path.name for path in (ROOT / "orchestrator").iterdir() if path.is_symlink()}
+    assert {"orchestrator", "pyproject.toml", "README.md", "LICENSE", *linked} <= copied
+
+
 @pytest.mark.slow
 def test_the_wheel_works_in_an_empty_folder(tmp_path: Path) -> None:
     # From a copy, as a wheel of a user's is: building must not litter the checkout.

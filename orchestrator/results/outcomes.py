@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import chain
@@ -134,10 +134,13 @@ def step_times(run: RunFiles, studies: Sequence[Study]) -> list[StepTime]:
     """The known step times of studies. Other trials may have shared the machine."""
     # If the batch size grows along a training, its steps differ in size.
     of_one_size = [study for study in studies if study.batch_schedule is None]
-    return [*chain.from_iterable(run.in_parallel(partial(_step_times, run), of_one_size))]
+    found = partial(_step_times, run, run.timed())
+    return [*chain.from_iterable(run.in_parallel(found, of_one_size))]
 
 
-def _step_times(run: RunFiles, study: Study) -> list[StepTime]:
+def _step_times(
+    run: RunFiles, timed: Mapping[tuple[StudyKey, int], float], study: Study
+) -> list[StepTime]:
     trials = run.trials(study.key, ["steps", "seconds", "ranks", "width"]).to_pylist()
     trained = [
         row
@@ -151,10 +154,8 @@ def _step_times(run: RunFiles, study: Study) -> list[StepTime]:
         and (row["seconds"] or 0) > 0
         and (row["width"] or 1) == 1
     ]
-    found = []
-    for (key, ranks), seconds in run.timed().items():
-        if key == study.key:
-            trained.append({"steps": 1, "seconds": seconds, "ranks": ranks})
+    found, stated = [], [(ranks, timed[key, ranks]) for key, ranks in timed if key == study.key]
+    trained += [{"steps": 1, "seconds": seconds, "ranks": ranks} for ranks, seconds in stated]
     for ranks in sorted({row["ranks"] for row in trained}):
         on_ranks = [row for row in trained if row["ranks"] == ranks]
         longest = max(row["steps"] for row in on_ranks)

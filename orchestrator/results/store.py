@@ -233,11 +233,9 @@ class RunFiles(Purpose):
         """Study and number of ranks -> seconds of a step without stacking. On one rank, for studies
         whose trials were stacked; on others, as `orchestrate plan --devices` has timed them."""
         return {
-            (StudyKey(**{n: entry[n] for n in KEY}), int(entry.get("ranks", 1))): float(
-                entry["seconds"]
-            )
-            for entry in self._by_the_way(TIMED, list[Any]())
-            if isinstance(entry, dict) and {*KEY, "seconds"} <= entry.keys()
+            (StudyKey(**{n: row[n] for n in KEY}), int(row.get("ranks", 1))): float(row["seconds"])
+            for row in self._by_the_way(TIMED, list[Any]())
+            if isinstance(row, dict) and {*KEY, "seconds"} <= row.keys()
         }
 
     def write_timed(self, timed: Mapping[tuple[StudyKey, int], float]) -> None:
