@@ -214,8 +214,20 @@ def test_points_from_where_steps_rise_again_are_left_out() -> None:
     points = planted(bend(32, 2), SIZES[:9])
     rows = [(size, steps * (2 if size > 128 else 1)) for size, steps in points]
     logs = np.log2([steps for _, steps in rows])
-    assert rises_after(logs, 0.05**2 * np.eye(len(logs))) == 8
-    assert rises_after(logs, 0.5**2 * np.eye(len(logs))) == 9, "it may be chance"
+    known, unsure = (
+        Errors(resolution=np.full(9, e**2), few_trials=np.zeros((9, 9))) for e in (0, 0.5)
+    )
+    assert rises_after(logs, known) == 8
+    assert rises_after(logs, unsure) == 9, "it may be chance"
+
+
+def test_a_rise_among_minima_that_scatter_may_be_chance() -> None:
+    logs = np.array([10, 9, 8, 7, 6.9, 7.1, 6.8, 7, 7.2])
+    minima = Errors(resolution=np.zeros(9))
+    assert rises_after(logs, minima) == 9
+    assert rises_after(logs, replace(minima, few_trials=np.zeros((9, 9)))) == 7
+    logs[-1] = 7.8
+    assert rises_after(logs, minima) == 7
 
 
 def test_too_little_to_go_on_is_said() -> None:

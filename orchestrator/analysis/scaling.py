@@ -53,7 +53,7 @@ SURE = 3.0
 """Standard deviations beyond which a rise is no chance."""
 
 UNKNOWN = 0.03
-"""Standard deviation of each difference, in doublings, that is assumed beside the known errors."""
+"""Standard deviation of each difference, in doublings, assumed beside errors that are known."""
 
 STILL = 0.8
 """Share of the most steps that the fewest take, above which a curve counts as flat."""
@@ -145,7 +145,7 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     telling = [point for point in points if point.tells]
     errors = errors_of(telling)
     logs = np.log2([point.steps for point in telling])
-    until = rises_after(logs, errors.covariance)
+    until = rises_after(logs, errors)
     reasons = {
         "not finished yet": [row.batch_size for row in curve if not row.finished],
         f"fewer than {ENOUGH_STEPS} steps": [
@@ -168,13 +168,14 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     return replace(found, of_medians=of_medians, left_out=left_out)
 
 
-def rises_after(logs: Floats, covariance: Floats) -> int:
+def rises_after(logs: Floats, errors: Errors) -> int:
     """The number of points up to which steps do not rise again. No bend allows a rise."""
     if not len(logs):
         return 0
     lowest = int(logs.argmin())
     apart = np.eye(len(logs)) - np.eye(len(logs))[lowest]
-    error = np.sqrt(np.einsum("ij,jk,ik->i", apart, covariance, apart) + UNKNOWN**2)
+    unknown = SCATTER_OF_LUCK if errors.few_trials is None else UNKNOWN
+    error = np.sqrt(np.einsum("ij,jk,ik->i", apart, errors.covariance, apart) + unknown**2)
     rises = logs - logs[lowest] > math.log2(1 + RISE_TOLERANCE) + SURE * error
     return lowest + 1 if rises[lowest:].any() else len(logs)
 
@@ -208,8 +209,7 @@ def scaling_of(
         fit_residual_log2=float(np.sqrt((off**2).mean())),
     )
     # Steps that are measured as equal may differ by their resolution d, whose variance is d^2 / 12.
-    apart = math.sqrt(12 * float(errors.resolution.mean()))
-    if max(float(np.ptp(steps)), apart) < -math.log2(STILL):
+    if max(np.ptp(steps), math.sqrt(12 * errors.resolution.mean())) < -math.log2(STILL):
         return replace(found, verdict=FLAT)
     critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
