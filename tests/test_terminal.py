@@ -16,7 +16,7 @@ from test_rounds import begin, finish, make_study
 from orchestrator.cli import answers, main, terminal
 from orchestrator.cli.options import print_json
 from orchestrator.records import CONTROLS, FinishedTrial, Outcome, Range, Study, Trial
-from orchestrator.results import FrontierRow, RunFiles
+from orchestrator.results import FrontierRow, RunFiles, frontier_of
 from orchestrator.sweeping.progress import Progress
 
 HOSTILE = "[/red]:fire:\x1b[31m\r\x07\x7f\x9b2J\u202e"
@@ -298,3 +298,8 @@ def test_trials_that_still_run_count_as_work_in_the_estimate(
         progress.stop(replace(trial, index=index), outcome)
     progress.follow(trial.study.key, Course(planned=20, settled=2))
     assert progress.seconds_left() == pytest.approx(18 * 10 / 2)
+
+
+def test_commands_to_paste_quote_their_paths(tmp_path: Path) -> None:
+    run = new_run(tmp_path / "a b", make_trial(goals=("val/error < 0.5",)).study)
+    assert f"orchestrate resume '{run.place}'" in answers.what_next(frontier_of(run), run.place)
