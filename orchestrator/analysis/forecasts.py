@@ -205,15 +205,18 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
     """The forecast over the geometric mean of the `ratios` of earlier forecasts to measurements.
-    The interval comes from their scatter and from the interval of the forecast."""
-    logs = np.log([ratio.value for ratio in ratios])
-    value = forecast.value / math.exp(logs.mean())
+    The interval comes from their scatter and from the interval of the forecast. Of an infinite
+    forecast, the lower end is corrected."""
+    logs, blind = np.log([ratio.value for ratio in ratios]), math.isinf(forecast.value)
+    value = (forecast.low or 0 if blind else forecast.value) / math.exp(logs.mean())
     if len(logs) > 1:
         reach = reach_of(len(logs) - 1) * float(logs.std(ddof=1))
         down = up = reach * math.sqrt(1 + 1 / len(logs))
     else:
         (ratio,) = ratios
         down, up = distance(ratio.value, ratio.high), distance(ratio.low, ratio.value)
+    if blind:
+        return Estimate(value=math.inf, low=value * math.exp(-down), high=math.inf)
     down = math.hypot(down, distance(forecast.low, forecast.value))
     up = math.hypot(up, distance(forecast.value, forecast.high))
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))
