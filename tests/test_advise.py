@@ -124,6 +124,12 @@ def test_a_recipe_with_nothing_to_search_is_priced_as_one_point() -> None:
     assert trainings["repeats", "tuned"] == 5 * 4 * 20
 
 
+def test_a_packed_run_gets_no_commands_since_nothing_can_be_trained_in_it() -> None:
+    _, (remark,) = advised_for(RunFiles.open(ROOT / "atlas/runs/half_life.zip"))
+    assert "Batch sizes below 2 may take fewer examples" in remark
+    assert "orchestrate sweep" not in remark
+
+
 def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> None:
     between = steps_for(known(seeds=0.01, few=0.01))
     assert {step.totals[0][0] for step in between if step.kind == "batch size"} <= {4, 16, 64, 1}

@@ -68,15 +68,23 @@ def _advice(run: RunFiles, sweep: Sweep | None, studies: Sequence[Study], step: 
     return Suggestion(
         step=step,
         change=change,
-        command=None if change is None or run.place.packed else _command(run, change),
+        command=_command(run, change),
         money=None if not price or step.seconds is None else price * step.seconds / 3600,
     )
 
 
-def _command(run: RunFiles, change: str) -> str:
+def _command(run: RunFiles, change: str | None) -> str | None:
+    """None where there is no such change, and for runs in which nothing can be trained."""
+    if change is None or run.imported or run.place.packed:
+        return None
     path = str(run.place)
     file = "SWEEP_FILE" if run.place.local is None else f"{path}/sweep.yaml"
     return shlex.join(["orchestrate", "sweep", file, "--out", path, "--set", change])
+
+
+def _adding(run: RunFiles, change: str | None, what: str) -> str:
+    command = _command(run, change)
+    return "" if command is None else f" This adds {what}: {command}"
 
 
 def _remarks(
@@ -109,10 +117,10 @@ def _remarks(
     if few and rows:
         yield f"An answer takes {ENOUGH_SIZES} batch sizes. Add some to `batch_sizes`."
     if minima := [one.recipe for one in found if one.curves is not None and not one.of_medians]:
-        again = "" if run.imported else f" This adds them: {_command(run, 'repeats=5')}"
         yield (
             f"The points of {', '.join(dict.fromkeys(minima))} are minima over trials, which are "
-            f"too low by luck, and without repeats their error is unknown.{again}"
+            f"too low by luck, and without repeats their error is unknown."
+            f"{_adding(run, 'repeats=5', 'them')}"
         )
 
 
@@ -123,8 +131,7 @@ def add_smaller(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study
     smallest = min((study.batch_size for study in studies), default=1)
     if not bounded or smallest == 1:
         return
-    change = with_batch_sizes(studies, [smallest // 2])
-    adds = f" This adds one: {_command(run, change)}" if change and not run.imported else ""
+    adds = _adding(run, with_batch_sizes(studies, [smallest // 2]), "one")
     yield (
         f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
         f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
