@@ -65,6 +65,13 @@ def test_more_is_of_the_studies_that_an_entry_names(sweep_file: SweepFile) -> No
     }
 
 
+def test_all_trials_that_more_repeats_are_known_exactly(sweep_file: SweepFile) -> None:
+    more = [{"batch_sizes": [256], "repeats": 4}]
+    file = sweep_file(batch_sizes=[64, 256], repeats={"count": 0, "of": 3}, more=more)
+    keeps = {study.batch_size: study.keep for study in plan(load_sweep(file)).studies}
+    assert keeps == {64: 1, 256: 3}
+
+
 # --- which step is best
 
 

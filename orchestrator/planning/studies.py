@@ -100,7 +100,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
-        *(of_programs(studies) if sweep.repeats else ()),
+        *(of_programs(studies) if sweep.repeats or any(m.repeats for m in sweep.more) else ()),
     )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
@@ -284,7 +284,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),
-            keep=max(sweep.stop.keep, sweep.repeat_best if sweep.repeats else 1),
+            keep=sweep.stop.keep,
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
