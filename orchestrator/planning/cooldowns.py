@@ -48,12 +48,13 @@ def cooldown_of(recipe: Recipe) -> Cooldown | None:
 
 def most_steps(study: Study) -> int:
     """The largest number of steps that a trial of the study trains, about: those of the whole
-    ladder, and those of a bracket at its end."""
+    ladder, and those of a bracket at its end, in which each goal may lie elsewhere."""
     if study.cooldown is None:
         return study.budget_steps
     *_, last = starts = [*study.cooldown.ladder(study.grid.after(0), study.budget_steps)]
     halvings = math.ceil(math.log2(math.log(LADDER) / math.log1p(study.grid.spacing or 1)))
-    bracket = max(halvings, 0) * study.cooldown.length(last) + last - last // LADDER
+    cooldowns = sum(min(2**level, len(study.goals) or 1) for level in range(halvings))
+    bracket = cooldowns * study.cooldown.length(last) + last - last // LADDER
     return last + sum(map(study.cooldown.length, starts)) + bracket
 
 
