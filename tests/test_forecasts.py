@@ -133,7 +133,7 @@ def test_beside_what_was_measured() -> None:
     assert alone.ratio.high == pytest.approx(2 * math.exp(math.hypot(math.log(1.1), math.log(1.5))))
     (unknown,) = compared([forecast(60)], [scaling(None)])
     assert unknown.ratio is None
-    assert compared([], [scaling(measured)]) == []
+    assert not [*compared([], [scaling(measured)])]
 
 
 def test_together_and_corrected() -> None:

@@ -31,8 +31,7 @@ class Estimate:
         return self.low, self.high
 
     def holds(self, value: float) -> bool:
-        low, high = self.ends
-        return low <= value <= high
+        return self.ends[0] <= value <= self.ends[1]
 
     def times(self, factor: float) -> Estimate:
         low, high = (end and factor * end for end in (self.low, self.high))

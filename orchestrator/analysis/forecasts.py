@@ -7,7 +7,7 @@ by this, the measurements along a training give one number, which is compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -180,17 +180,14 @@ def _as_estimate(estimate: NoiseEstimate) -> Estimate:
     return Estimate(value=estimate.noise_scale, low=low, high=high)
 
 
-def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Comparison]:
+def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> Iterator[Comparison]:
     """The B_crit of each curve beside the forecasts for its workload and recipe."""
-    found = []
     ordered = sorted(forecasts, key=lambda forecast: forecast.batch_size)
     for scaling in scalings:
         of_recipe = [f for f in ordered if (f.workload, f.recipe) == scaling.names[:2]]
-        if not of_recipe:
-            continue
-        forecast = together([each.noise_scale for each in of_recipe])
-        found.append(
-            Comparison(
+        if of_recipe:
+            forecast = together([each.noise_scale for each in of_recipe])
+            yield Comparison(
                 workload=scaling.workload,
                 recipe=scaling.recipe,
                 goal=scaling.goal,
@@ -199,8 +196,6 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
                 measured=scaling.critical_batch_size,
                 ratio=ratio_of(forecast, scaling.critical_batch_size),
             )
-        )
-    return found
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:

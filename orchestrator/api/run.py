@@ -238,11 +238,10 @@ class Run:
         from orchestrator.report import frontier_for_page, write_page_of
 
         page = self._files.page if path is None else Place.at(path)
-        if holds_branches(self._files) and goal is None:
-            write_page_of(self._files, self._branches(), page)
-        else:
-            rows = frontier_for_page(self._files, parse_goals(several(goal)))
-            write_page_of(self._files, rows, page)
+        goals, of_branches = parse_goals(several(goal)), holds_branches(self._files)
+        alone = of_branches and goal is None
+        found = self._branches() if alone else frontier_for_page(self._files, goals)
+        write_page_of(self._files, found, page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:

@@ -47,8 +47,7 @@ class More(Part):
 
 
 def with_more(study: Study, more: Sequence[More]) -> Study:
-    """The study with the most trials and repeats that any entry gives it, and with all trials known
-    exactly that are repeated."""
+    """The study with the most trials and repeats that any entry gives it."""
     most = {"trials": study.trials, "repeats": study.repeats}
     seedless = study.program is not None and not has_seed(study.program)
     ignored = {"trials": study.is_one_point, "repeats": seedless}
@@ -58,9 +57,8 @@ def with_more(study: Study, more: Sequence[More]) -> Study:
                 if asked is not None and not ignored[name]:
                     _check(study, name, asked, f"more.{number}.{name}")
                     most[name] = max(most[name], asked)
-    trials, repeats = most.values()
-    keep = max(study.keep, study.repeat_best if repeats else 1)
-    return replace(study, trials=trials, repeats=repeats, keep=keep)
+    keep = max(study.keep, study.repeat_best if most["repeats"] else 1)
+    return replace(study, trials=most["trials"], repeats=most["repeats"], keep=keep)
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:

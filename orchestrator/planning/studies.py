@@ -79,8 +79,7 @@ class Plan:
             f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
             f"{{...}}}}`."
         )
-        more = [said] if besides else []
-        return [*self.doubts, *what_cooldowns_cost(self.studies), *more]
+        return [*self.doubts, *what_cooldowns_cost(self.studies), *([said] if besides else [])]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -119,8 +118,7 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
                 f"and the data that it was made with (--data-dir).",
                 code="other-data",
             )
-    doubts = rehearse_all(sweep, studies, data_dir)
-    return Plan(sweep=sweep, studies=tuple(studies), doubts=doubts)
+    return Plan(sweep=sweep, studies=tuple(studies), doubts=rehearse_all(sweep, studies, data_dir))
 
 
 def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
@@ -306,8 +304,7 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
 
 
 def _refuse_repeats(kind: str, names: list[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(
             f"Each {kind} must be named once, but {', '.join(repeated)} is given again.",
             code="given-twice",
