@@ -65,6 +65,13 @@ def test_more_is_of_the_studies_that_an_entry_names(sweep_file: SweepFile) -> No
     }
 
 
+def test_all_trials_that_more_repeats_are_known_exactly(sweep_file: SweepFile) -> None:
+    more = [{"batch_sizes": [256], "repeats": 4}]
+    file = sweep_file(batch_sizes=[64, 256], repeats={"count": 0, "of": 3}, more=more)
+    keeps = {study.batch_size: study.keep for study in plan(load_sweep(file)).studies}
+    assert keeps == {64: 1, 256: 3}
+
+
 # --- which step is best
 
 
@@ -122,6 +129,12 @@ def test_a_recipe_with_nothing_to_search_is_priced_as_one_point() -> None:
     assert trainings["batch size", "constant"] == 64 + 4 * 20 + 3 * (1 + 40)
     assert trainings["repeats", "constant"] == 5 * 40
     assert trainings["repeats", "tuned"] == 5 * 4 * 20
+
+
+def test_a_packed_run_gets_no_commands_since_nothing_can_be_trained_in_it() -> None:
+    _, (remark,) = advised_for(RunFiles.open(ROOT / "atlas/runs/half_life.zip"))
+    assert "Batch sizes below 2 may take fewer examples" in remark
+    assert "orchestrate sweep" not in remark
 
 
 def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from orchestrator import Run
 from orchestrator.cli import runs
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
+from orchestrator.report.style import Drawing
 from orchestrator.results import FrontierRow
 
 SWEEP: dict[str, Any] = {
@@ -88,6 +89,18 @@ def test_figures_go_by_the_beginning_of_their_titles(run: Run) -> None:
     assert all(run.figure(title).data for title in titles)
     with refused("unknown-name", "'stepps'", "Steps to goal"):
         run.figure("stepps")
+    with refused("unknown-name", "workload 'digits/mpl'", "'digits/mlp'"):
+        run.figure("steps", workload="digits/mpl")
+
+
+def test_of_several_workloads_the_first_has_the_figure(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = {("a", "Steps to goal"): Drawing(), ("b", "Steps to goal"): Drawing()}
+    for (workload, _), figure in drawn.items():
+        figure.styled(workload, "steps")
+    monkeypatch.setattr(Run, "_figures", lambda *_: drawn)
+    assert run.figure("steps").layout.xaxis.title.text == "a"
 
 
 def test_the_page_may_be_written_anywhere(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import models
 import pytest
 import yaml
-from conftest import ended, make_trial, refused
+from conftest import ROOT, ended, make_trial, refused
 from stacking import packed
 from test_growth import command
 
@@ -130,6 +130,11 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
     assert len(points_of(found.sweep, found.studies)) == 3
 
 
+COOLED_WINNER = {
+    "run": str(ROOT / "atlas/runs/cooled_cnn.zip"), "recipe": "sgd_cooled", "batch_size": 16,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -141,6 +146,7 @@ def test_points_in_equal_distances(tmp_path: Path) -> None:
         ({"trunk": {**TRUNK, "space": {}}}, ("missing-value", "trunk", "learning_rate")),
         ({"trunk": {**TRUNK, "run": "runs/x"}}, ("wrong-value", "trunk", "optimizer, space")),
         ({"trunk": {"run": "runs/never", "batch_size": 8}}, ("not-a-run", "runs/never")),
+        ({"trunk": COOLED_WINNER}, ("bad-input", "without a cooldown", "none")),
         ({"trunk": {"batch_size": 8}}, ("wrong-value", "trunk", "`workload`", "`optimizer`")),
         ({"length": {"examples": 4096, "at_most": 512}}, ("beyond-the-end", "`length.at_most`")),
         ({"loss": "val/los"}, ("unknown-name", "'val/los'", "'val/loss'")),

@@ -120,6 +120,7 @@ head_node_type: head
         ({"cpus_per_rank": 4}, 4),
         ({"cpus_per_rank": 8}, 1),
         ({"gpus_per_device": 0.5}, 12),
+        ({"gpus_per_device": 0.6}, 6),
         ({"gpus_per_device": 0, "cpus_per_rank": 4}, 4),
         ({"examples_per_device": 8, "max_devices": 6}, 6),
     ],

@@ -19,6 +19,7 @@ from torch import nn
 
 from orchestrator.analysis.best_batch import best_batch_sizes
 from orchestrator.files.places import Place
+from orchestrator.planning.cooldowns import most_steps
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import EvaluationGrid, Extras, Goal, Measurement, Trial
 from orchestrator.records.cooling import CooledStanding, Cooling, is_cooled
@@ -139,6 +140,20 @@ def test_cooldowns_begin_on_a_ladder_and_then_within_a_bracket() -> None:
     ]  # fmt: skip
     assert standing.status == "reached"
     assert len(found) <= 18
+
+
+@pytest.mark.parametrize("count", [1, 2, 6])
+def test_a_trial_trains_no_more_than_is_said_before(count: int) -> None:
+    """Each goal lies elsewhere in the last bracket."""
+    goals = [f"val/error < {-bound}" for bound in np.linspace(520, 790, count)]
+    grid = EvaluationGrid(spacing=0.02, min_gap=1)
+    trial = cooled_trial(goals=goals, budget_steps=1000, grid=grid)
+    cooling, steps = Cooling(trial.study, trial.params), FIFTH.start(1000)
+    while (start := cooling.start) is not None:
+        steps += FIFTH.length(start)
+        end = Measurement(step=FIFTH.end(start), seconds=0.0, metrics={"val/error": -start})
+        cooling.add(end)
+    assert steps <= most_steps(trial.study)
 
 
 def test_a_stack_gives_the_same_bits() -> None:

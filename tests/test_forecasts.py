@@ -24,6 +24,7 @@ from orchestrator.analysis.forecasts import (
     foretold,
     mean_of,
 )
+from orchestrator.analysis.words import in_words
 from orchestrator.cli import app
 from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results import RunFiles, frontier_of
@@ -132,7 +133,7 @@ def test_beside_what_was_measured() -> None:
     assert alone.ratio.high == pytest.approx(2 * math.exp(math.hypot(math.log(1.1), math.log(1.5))))
     (unknown,) = compared([forecast(60)], [scaling(None)])
     assert unknown.ratio is None
-    assert compared([], [scaling(measured)]) == []
+    assert not [*compared([], [scaling(measured)])]
 
 
 def test_together_and_corrected() -> None:
@@ -143,6 +144,17 @@ def test_together_and_corrected() -> None:
     assert once.low < 50 / 4 < 50 * 4 < once.high  # one more would scatter as those did
     alone = corrected(Estimate(value=100, low=100, high=100), [Estimate(value=2, low=1, high=4)])
     assert (alone.low, alone.value, alone.high) == pytest.approx((25, 50, 100))
+
+
+def test_of_forecasts_without_an_upper_end_the_lower_ends_count() -> None:
+    blind = Estimate(value=math.inf, low=100.0, high=math.inf)
+    some = together([Estimate(value=90.0), blind, Estimate(value=110.0)])
+    assert some.value == some.high == math.inf
+    assert 80 < some.low < 100
+    assert in_words(together([blind, Estimate(value=math.inf, low=0.0)])) == "not known"
+    for ratios in ([Estimate(value=2.0)] * 2, [Estimate(value=2, low=2, high=2)]):
+        found = corrected(blind, ratios)
+        assert (found.value, found.low, found.high) == pytest.approx((math.inf, 50, math.inf))
 
 
 TRIAL = ("forecast", "digits/mlp", "--optimizer", "sgd", "--batch-size", "32", "--set")

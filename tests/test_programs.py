@@ -192,9 +192,11 @@ def test_refused(
 
 def test_without_a_seed_there_are_no_repeats(folder: Path) -> None:
     entry = {**PROGRAM, "program": COMMAND.replace(" --seed {seed}", "")}
-    found = plan(validated({**SWEEP, "workloads": [entry], "repeats": 3}, "sweep.yaml"))
-    assert {study.repeats for study in found.studies} == {0}
-    assert any("{seed}" in remark for remark in found.remarks)
+    more = [{"batch_sizes": SWEEP["batch_sizes"], "repeats": 3}]
+    for asked in ({"repeats": 3}, {"more": more}):
+        found = plan(validated({**SWEEP, "workloads": [entry], **asked}, "sweep.yaml"))
+        assert {study.repeats for study in found.studies} == {0}
+        assert any("{seed}" in remark for remark in found.remarks)
     assert {study.repeats for study in studies_of(repeats=3)} == {3}
 
 

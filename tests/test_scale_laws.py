@@ -280,6 +280,8 @@ def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
     found = scale_answer({"": scaled}, within=[Within.parse(text) for text in amounts])
     laws = [law for law in found.laws if law.quantity.startswith(BEST_BATCH)]
     assert [law.quantity for law in laws] == [f"{BEST_BATCH} within examples=8192"]
+    again = scale_answer({"": scaled}, within=[Within.parse("examples=8192")] * 2)
+    assert again.laws[0].points == laws[0].points, "no amount counts twice"
 
 
 def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:

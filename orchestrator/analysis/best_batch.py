@@ -106,8 +106,8 @@ def best_batch_sizes(
     constant = [one for one in read if not one.study.grows]
     curves = grouped(constant, lambda one: (one.study.workload, one.study.recipe))
     found = []
-    amounts: list[Within | None] = [*within] if within else [None]
-    for amount in amounts:
+    # Twice the same amount would count each point of a law twice.
+    for amount in dict.fromkeys(within) or [None]:
         bests = [_points(metric, mine, amount) for mine in curves.values()]
         # The scatter about the curves is taken from all that are about one amount.
         usable = [best.points for best in bests if len(best.points) >= ENOUGH_SIZES]

@@ -31,8 +31,7 @@ class Estimate:
         return self.low, self.high
 
     def holds(self, value: float) -> bool:
-        low, high = self.ends
-        return low <= value <= high
+        return self.ends[0] <= value <= self.ends[1]
 
     def times(self, factor: float) -> Estimate:
         low, high = (end and factor * end for end in (self.low, self.high))
@@ -54,16 +53,19 @@ def reach_of(freedom: float) -> float:
 
 
 def together(parts: Sequence[Estimate]) -> Estimate:
-    """The geometric mean of estimates that are assumed to differ by chance. Infinite ones are left
-    out, unless all are infinite."""
-    known = [part for part in parts if math.isfinite(part.value) and part.value > 0]
-    if len(known) < 2:
-        return known[0] if known else parts[0]
-    logs = np.log([part.value for part in known])
+    """The geometric mean of estimates that are assumed to differ by chance. If some are infinite,
+    it is, too, and their lower ends bound it."""
+    if len(parts) < 2:
+        return parts[0]
+    ends = [part.low or 0 if part.value == math.inf else part.value for part in parts]
+    if not 0 < min(ends) <= max(ends) < math.inf:
+        return Estimate(value=math.inf, low=0, high=math.inf)
+    logs = np.log(ends)
     middle, reach = float(logs.mean()), float(reach_of_mean(logs))
-    return Estimate(
-        value=math.exp(middle), low=math.exp(middle - reach), high=math.exp(middle + reach)
-    )
+    low, value, high = (math.exp(middle + far) for far in (-reach, 0, reach))
+    if math.inf in (part.value for part in parts):
+        value = high = math.inf
+    return Estimate(value=value, low=low, high=high)
 
 
 def ratio_of(first: Estimate, second: Estimate | None) -> Estimate | None:

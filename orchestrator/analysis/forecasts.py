@@ -7,7 +7,7 @@ by this, the measurements along a training give one number, which is compared wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from typing import Any
@@ -177,17 +177,14 @@ def _as_estimate(estimate: NoiseEstimate) -> Estimate:
     return Estimate(value=estimate.noise_scale, low=low, high=high)
 
 
-def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list[Comparison]:
+def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> Iterator[Comparison]:
     """The B_crit of each curve beside the forecasts for its workload and recipe."""
-    found = []
     ordered = sorted(forecasts, key=lambda forecast: forecast.batch_size)
     for scaling in scalings:
         of_recipe = [f for f in ordered if (f.workload, f.recipe) == scaling.names[:2]]
-        if not of_recipe:
-            continue
-        forecast = together([each.noise_scale for each in of_recipe])
-        found.append(
-            Comparison(
+        if of_recipe:
+            forecast = together([each.noise_scale for each in of_recipe])
+            yield Comparison(
                 workload=scaling.workload,
                 recipe=scaling.recipe,
                 goal=scaling.goal,
@@ -196,21 +193,22 @@ def compared(forecasts: Sequence[Forecast], scalings: Sequence[Scaling]) -> list
                 measured=scaling.critical_batch_size,
                 ratio=ratio_of(forecast, scaling.critical_batch_size),
             )
-        )
-    return found
 
 
 def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
     """The forecast over the geometric mean of the `ratios` of earlier forecasts to measurements.
-    The interval comes from their scatter and from the interval of the forecast."""
-    logs = np.log([ratio.value for ratio in ratios])
-    value = forecast.value / math.exp(logs.mean())
+    The interval comes from their scatter and from the interval of the forecast. Of an infinite
+    forecast, the lower end is corrected."""
+    logs, blind = np.log([ratio.value for ratio in ratios]), math.isinf(forecast.value)
+    value = (forecast.low or 0 if blind else forecast.value) / math.exp(logs.mean())
     if len(logs) > 1:
         reach = reach_of(len(logs) - 1) * float(logs.std(ddof=1))
         down = up = reach * math.sqrt(1 + 1 / len(logs))
     else:
         (ratio,) = ratios
         down, up = distance(ratio.value, ratio.high), distance(ratio.low, ratio.value)
+    if blind:
+        return Estimate(value=math.inf, low=value * math.exp(-down), high=math.inf)
     down = math.hypot(down, distance(forecast.low, forecast.value))
     up = math.hypot(up, distance(forecast.value, forecast.high))
     return Estimate(value=value, low=value * math.exp(-down), high=value * math.exp(up))

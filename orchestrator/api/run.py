@@ -24,7 +24,7 @@ from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.cli.advising import Suggestion, advised_for
 from orchestrator.files.places import Place
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import BadInput, Study, unknown
+from orchestrator.records import BadInput, Study, refuse_unknown, unknown
 from orchestrator.results import (
     BestRow,
     FrontierRow,
@@ -213,9 +213,13 @@ class Run:
         self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
     ) -> go.Figure:
         """The figure of the report whose title begins with `name` or else contains it, such as
-        "steps"."""
-        all_figures = self._figures(goal).items()
-        figures = {title: one for (of, title), one in all_figures if workload in (None, of)}
+        "steps". Of several goals, and of several workloads if none is named, the first counts."""
+        if workload is not None:
+            refuse_unknown("workload", [workload], {study.workload for study in self.studies()})
+        figures: dict[str, Drawing] = {}
+        for (of, title), one in self._figures(goal).items():
+            if workload in (None, of):
+                figures.setdefault(title, one)
         wanted = name.lower().replace("_", " ")
         found = [title for title in figures if wanted in title.lower()]
         if not found:
@@ -234,11 +238,10 @@ class Run:
         from orchestrator.report import frontier_for_page, write_page_of
 
         page = self._files.page if path is None else Place.at(path)
-        if holds_branches(self._files) and goal is None:
-            write_page_of(self._files, self._branches(), page)
-        else:
-            rows = frontier_for_page(self._files, parse_goals(several(goal)))
-            write_page_of(self._files, rows, page)
+        goals, of_branches = parse_goals(several(goal)), holds_branches(self._files)
+        alone = of_branches and goal is None
+        found = self._branches() if alone else frontier_for_page(self._files, goals)
+        write_page_of(self._files, found, page)
         return str(page)
 
     def compact(self, folder: str | Path) -> Run:

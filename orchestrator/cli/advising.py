@@ -15,7 +15,7 @@ from orchestrator.analysis.words import errors_in_words, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import validated
-from orchestrator.records import ENOUGH_SIZES, BadInput, Study
+from orchestrator.records import ENOUGH_SIZES, BadInput, Study, grouped
 from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, mean_costs, unknown_of
 
 LISTED = 4
@@ -68,15 +68,18 @@ def _advice(run: RunFiles, sweep: Sweep | None, studies: Sequence[Study], step: 
     return Suggestion(
         step=step,
         change=change,
-        command=None if change is None or run.place.packed else _command(run, change),
+        command=_command(run, change) or None,
         money=None if not price or step.seconds is None else price * step.seconds / 3600,
     )
 
 
-def _command(run: RunFiles, change: str) -> str:
+def _command(run: RunFiles, change: str | None, said: str = "") -> str:
+    """The command after what is said of it. Empty where no change can be made or trained."""
+    if change is None or run.imported or run.place.packed:
+        return ""
     path = str(run.place)
     file = "SWEEP_FILE" if run.place.local is None else f"{path}/sweep.yaml"
-    return shlex.join(["orchestrate", "sweep", file, "--out", path, "--set", change])
+    return said + shlex.join(["orchestrate", "sweep", file, "--out", path, "--set", change])
 
 
 def _remarks(
@@ -97,22 +100,20 @@ def _remarks(
             f"The goal was not reached by {named}. Raise `budget`, or widen the ranges of "
             f"the search space."
         )
-    effects = [effect for step in steps for effect in step.effects]
-    helped = {effect.names for effect in effects}
+    helped = {effect.names for step in steps for effect in step.effects}
     for one in found:
         name = ", ".join(one.names)
         if one.curves is None:
             yield f"{name}: {one.verdict}."
         elif one.names not in helped:
             yield f"{name}: nothing cheap would narrow its interval. {errors_in_words(one)}"
-    few = len({row.batch_size for row in rows}) < ENOUGH_SIZES
-    if few and rows:
+    if rows and len({row.batch_size for row in rows}) < ENOUGH_SIZES:
         yield f"An answer takes {ENOUGH_SIZES} batch sizes. Add some to `batch_sizes`."
     if minima := [one.recipe for one in found if one.curves is not None and not one.of_medians]:
-        again = "" if run.imported else f" This adds them: {_command(run, 'repeats=5')}"
         yield (
             f"The points of {', '.join(dict.fromkeys(minima))} are minima over trials, which are "
-            f"too low by luck, and without repeats their error is unknown.{again}"
+            f"too low by luck, and without repeats their error is unknown."
+            f"{_command(run, 'repeats=5', ' This adds them: ')}"
         )
 
 
@@ -123,8 +124,7 @@ def add_smaller(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study
     smallest = min((study.batch_size for study in studies), default=1)
     if not bounded or smallest == 1:
         return
-    change = with_batch_sizes(studies, [smallest // 2])
-    adds = f" This adds one: {_command(run, change)}" if change and not run.imported else ""
+    adds = _command(run, with_batch_sizes(studies, [smallest // 2]), " This adds one: ")
     yield (
         f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
         f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
@@ -151,8 +151,7 @@ def with_more_of(
         same = entry == {**named, "batch_sizes": sizes, what: entry.get(what)}
         if not (same and {*sizes} <= totals.keys()):
             entries.append(entry)
-    for number in dict.fromkeys(totals.values()):
-        sizes = [size for size, total in sorted(totals.items()) if total == number]
+    for number, sizes in grouped(sorted(totals), lambda size: totals[size]).items():
         entries.append({**named, "batch_sizes": sizes, what: number})
     return _change("more", entries)
 

@@ -158,7 +158,7 @@ def _meaning(scale: Estimate) -> str:
     from orchestrator.analysis.words import in_words
 
     if not math.isfinite(scale.value):
-        return f"noise scale at least {scale.low or 0:,.3g}"
+        return f"noise scale {in_words(scale)}"
     return (
         f"a fifth more examples at batch size {in_words(a_fifth_more(scale))}, twice as many at "
         f"{in_words(scale)}"

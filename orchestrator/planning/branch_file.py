@@ -146,15 +146,16 @@ def _winner(run: RunFiles, trunk: Trunk) -> tuple[FrontierRow, Study]:
         if row.reached
         and row.batch_size == trunk.batch_size
         and row.batch_schedule is None
+        and row.cooldown is None
         and trunk.workload in (None, row.workload)
         and trunk.recipe in (None, row.recipe)
     ]
     if len(rows) != 1:
         found = "; ".join(f"{row.key} until {row.goal}" for row in rows) or "none"
         raise BadInput(
-            f"trunk: one winner of {run.place} at batch size {trunk.batch_size:,} is needed, but "
-            f"there are: {found}. Name its `workload` and `recipe`, and a batch size that reached "
-            f"the goal."
+            f"trunk: one winner of {run.place} at the constant batch size {trunk.batch_size:,}, "
+            f"without a cooldown, is needed, but there are: {found}. Name its `workload` and "
+            f"`recipe`, and a batch size that reached the goal."
         )
     (row,) = rows
     return row, next(study for study in run.studies() if study.key == row.key)

@@ -12,7 +12,7 @@ from orchestrator.planning.recipes import COOLDOWN
 from orchestrator.planning.rehearsal import point_at
 from orchestrator.planning.sweep import Recipe
 from orchestrator.planning.sweep_file import validated_as
-from orchestrator.records import MANY, BadInput, Choice, Study, mistakes_in, refuse_unknown
+from orchestrator.records import MANY, BadInput, Choice, Study, grouped, mistakes_in, refuse_unknown
 from orchestrator.records.cooling import first_start
 from orchestrator.records.lr_schedules import COOLDOWN_SHAPES, DECAYS
 from orchestrator.records.stages import LADDER, Cooldown
@@ -48,26 +48,43 @@ def cooldown_of(recipe: Recipe) -> Cooldown | None:
 
 def most_steps(study: Study) -> int:
     """The largest number of steps that a trial of the study trains, about: those of the whole
-    ladder, and those of a bracket at its end."""
+    ladder, and those of a bracket at its end, in which each goal may lie elsewhere."""
     if study.cooldown is None:
         return study.budget_steps
     *_, last = starts = [*study.cooldown.ladder(study.grid.after(0), study.budget_steps)]
     halvings = math.ceil(math.log2(math.log(LADDER) / math.log1p(study.grid.spacing or 1)))
-    bracket = max(halvings, 0) * study.cooldown.length(last) + last - last // LADDER
+    cooldowns = sum(min(1 << level, len(study.goals) or 1) for level in range(halvings))
+    bracket = cooldowns * study.cooldown.length(last) + last - last // LADDER
     return last + sum(map(study.cooldown.length, starts)) + bracket
 
 
 def what_cooldowns_cost(studies: Sequence[Study]) -> Iterator[str]:
     """Sentences on the steps of trials that are cooled down, recipe by recipe."""
-    times: dict[str, float] = {}
-    for study in studies:
-        if study.cooldown is not None:
-            more = most_steps(study) / study.budget_steps
-            times[study.recipe] = max(more, times.get(study.recipe, 0.0))
-    for recipe, more in times.items():
+    cooled = [study for study in studies if study.cooldown is not None]
+    for recipe, mine in grouped(cooled, lambda study: study.recipe).items():
+        more = max(most_steps(study) / study.budget_steps for study in mine)
         yield (
             f"{recipe}: with its cooldowns, a trial trains up to about {more:.1f} times the steps "
             "of its budget."
+        )
+
+
+def _clashes(study: Study, *, branches: bool) -> Iterator[str]:
+    if branches:
+        yield "branches compare trainings at the rate of their trunk: leave out the cooldown."
+    decay = study.space.get("decay", "constant")
+    for each in decay.options if isinstance(decay, Choice) else [decay]:
+        if not DECAYS[str(each)].endless:
+            yield (
+                f"decay {each!r} brings the rate down by the end of the budget, so there is "
+                "nothing left to cool down. Leave out one of them."
+            )
+    if study.batch_schedule is not None:
+        yield "trials whose batch size grows can't be cooled down: leave out one of them."
+    if len({(goal.metric, goal.direction) for goal in study.goals}) > 1:
+        yield (
+            "all goals must be bounds of one metric, since one cooldown is judged by them all. "
+            "Make a sweep of each metric."
         )
 
 
@@ -76,30 +93,8 @@ def refuse_uncoolable(study: Study, *, branches: bool) -> None:
     if study.cooldown is None:
         return
     with mistakes_in(f"recipe {study.recipe!r}: schedule: {COOLDOWN}"):
-        if branches:
-            raise BadInput(
-                "branches compare trainings at the rate of their trunk: leave out the cooldown.",
-                code="not-together",
-            )
-        decay = study.space.get("decay", "constant")
-        for each in decay.options if isinstance(decay, Choice) else [decay]:
-            if not DECAYS[str(each)].endless:
-                raise BadInput(
-                    f"decay {each!r} brings the rate down by the end of the budget, so there is "
-                    "nothing left to cool down. Leave out one of them.",
-                    code="not-together",
-                )
-        if study.batch_schedule is not None:
-            raise BadInput(
-                "trials whose batch size grows can't be cooled down: leave out one of them.",
-                code="not-together",
-            )
-        if len({(goal.metric, goal.direction) for goal in study.goals}) > 1:
-            raise BadInput(
-                "all goals must be bounds of one metric, since one cooldown is judged by them all. "
-                "Make a sweep of each metric.",
-                code="not-together",
-            )
+        for clash in _clashes(study, branches=branches):
+            raise BadInput(clash, code="not-together")
         for goal in study.goals:
             if goal.holds:
                 raise BadInput(

@@ -31,7 +31,8 @@ class Machine:
         """Number of ranks that fit on one of these machines."""
         fitting = self.cpus // resources.cpus_per_rank
         if resources.gpus_per_device:
-            fitting = min(fitting, int(self.gpus / resources.gpus_per_device))
+            # A rank's share lies on one GPU, so what is left of each GPU adds up to nothing.
+            fitting = min(fitting, self.gpus * int(1 / resources.gpus_per_device))
         return fitting
 
     def __str__(self) -> str:
@@ -105,7 +106,7 @@ def ranks_at_once(resources: Resources, cluster: Cluster) -> int:
     """Number of ranks that can train at once, over all trials."""
     now = sum(each.ranks(resources) * each.count for each in cluster.machines)
     if resources.gpus_per_device:
-        return max(now, int(cluster.gpus_on_demand / resources.gpus_per_device))
+        return max(now, cluster.gpus_on_demand * int(1 / resources.gpus_per_device))
     return now
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pydantic import Field, model_validator
 
 from orchestrator.planning.parts import MOST_ITEMS, FolderName, Part, Size
+from orchestrator.programs.commands import has_seed
 from orchestrator.records import BadInput, Study
 from orchestrator.search import MOST_POINTS
 
@@ -48,13 +49,16 @@ class More(Part):
 def with_more(study: Study, more: Sequence[More]) -> Study:
     """The study with the most trials and repeats that any entry gives it."""
     most = {"trials": study.trials, "repeats": study.repeats}
+    seedless = study.program is not None and not has_seed(study.program)
+    ignored = {"trials": study.is_one_point, "repeats": seedless}
     for number, entry in enumerate(more):
         if any(entry.names(study, size) for size in entry.batch_sizes):
             for name, asked in (("trials", entry.trials), ("repeats", entry.repeats)):
-                if asked is not None and not (name == "trials" and study.is_one_point):
+                if asked is not None and not ignored[name]:
                     _check(study, name, asked, f"more.{number}.{name}")
                     most[name] = max(most[name], asked)
-    return replace(study, trials=most["trials"], repeats=most["repeats"])
+    keep = max(study.keep, study.repeat_best if most["repeats"] else 1)
+    return replace(study, trials=most["trials"], repeats=most["repeats"], keep=keep)
 
 
 def refuse_unmatched(more: Sequence[More], studies: Sequence[Study]) -> None:

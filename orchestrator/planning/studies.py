@@ -79,8 +79,7 @@ class Plan:
             f"{'; '.join(besides)}. To search only what a recipe names, write `space: {{only: "
             f"{{...}}}}`."
         )
-        more = [said] if besides else []
-        return [*self.doubts, *what_cooldowns_cost(self.studies), *more]
+        return [*self.doubts, *what_cooldowns_cost(self.studies), *([said] if besides else [])]
 
 
 def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
@@ -100,7 +99,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
-        *(of_programs(studies) if sweep.repeats else ()),
+        *(of_programs(studies) if sweep.repeats or any(m.repeats for m in sweep.more) else ()),
     )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
 
@@ -119,8 +118,7 @@ def plan_again(sweep: Sweep, studies: Sequence[Study], data_dir: Path | None = N
                 f"and the data that it was made with (--data-dir).",
                 code="other-data",
             )
-    doubts = rehearse_all(sweep, studies, data_dir)
-    return Plan(sweep=sweep, studies=tuple(studies), doubts=doubts)
+    return Plan(sweep=sweep, studies=tuple(studies), doubts=rehearse_all(sweep, studies, data_dir))
 
 
 def _all_studies(sweep: Sweep, data_dir: Path | None) -> list[Study]:
@@ -284,7 +282,7 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
             stop_dominated=(
                 sweep.stop.at_goal if sweep.stop.dominated is None else sweep.stop.dominated
             ),
-            keep=max(sweep.stop.keep, sweep.repeat_best if sweep.repeats else 1),
+            keep=sweep.stop.keep,
             extras=Extras(
                 train_examples=min(evaluate.train_examples, train_size or evaluate.train_examples),
                 noise_scale=NOISE_SCALE[evaluate.noise_scale],
@@ -306,8 +304,7 @@ def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:
 
 
 def _refuse_repeats(kind: str, names: list[str]) -> None:
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise BadInput(
             f"Each {kind} must be named once, but {', '.join(repeated)} is given again.",
             code="given-twice",

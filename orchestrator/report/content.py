@@ -116,7 +116,7 @@ class Panel:
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
-        return compared(self.forecasts, self.scalings)
+        return [*compared(self.forecasts, self.scalings)]
 
     @cached_property
     def costs(self) -> list[Cost]:
