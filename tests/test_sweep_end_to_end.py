@@ -17,7 +17,6 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import SweepFailed
 from orchestrator.results import FrontierRow, RunFiles, frontier_of
-from orchestrator.sweeping.progress import Progress
 
 pytestmark = pytest.mark.dear
 
@@ -31,9 +30,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def sweep_into(path: Path, cluster: Cluster, document: dict[str, Any]) -> list[FrontierRow]:
     """Runs a sweep on Ray, from this process, and returns its frontier."""
     planned, run = plan(Sweep.model_validate(document)), RunFiles(path)
-    assert train_apart(
-        run, planned.sweep, planned.studies, cluster, progress=Progress(planned.studies)
-    )
+    assert train_apart(run, planned.sweep, planned.studies, cluster)
     return frontier_of(run)
 
 

@@ -56,12 +56,13 @@ def train_apart(
     studies: Sequence[Study],
     cluster: Cluster,
     *,
-    progress: Progress,
+    progress: Progress | None = None,
     data_dir: Path | None = None,
 ) -> bool:
     """Trains studies in a new run of their own, on a cluster that this process has joined. Returns
     whether all were trained."""
     run.create(sweep.resolved(), studies, {})
+    progress = Progress(studies) if progress is None else progress
     queue = queue_of(run, Plan(sweep=sweep, studies=tuple(studies)), progress)
     job = Job(run=run, sweep=sweep, studies=studies, data_dir=data_dir)
     with on_ray(cluster, job) as executor:
