@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.api.command import plain, run_command, several
+from orchestrator.api.command import as_in_files, run_command, several
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.cli.planning import outlook_in_words
@@ -150,9 +150,9 @@ def train(
         raise wrong_value("`ranks`", "1 or more", ranks)
     folder = None if data_dir is None else Path(data_dir)
     trial = single_trial(
-        plain(workload), optimizer, batch_size,
-        params=plain(params or {}), evaluate=evaluate, steps=steps, seed=seed, data_dir=folder,
-        ranks=ranks,
+        as_in_files(workload), optimizer, batch_size,
+        params=as_in_files(params or {}), evaluate=evaluate, steps=steps, seed=seed,
+        data_dir=folder, ranks=ranks,
     )  # fmt: skip
     training = train_on_ranks(trial, ranks, data_dir=folder)
     measurements = []
@@ -178,7 +178,7 @@ def _as_file(what: Described, kind: type[Sweep | BranchFile] = Sweep) -> Iterato
         yield str(find_sweep_file(name) if kind is Sweep else find_branch_file(str(name)))
         return
     called = "the sweep" if kind is Sweep else "the branches"
-    described = validated_as(kind, plain(what), called)
+    described = validated_as(kind, as_in_files(what), called)
     with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
         file = Path(folder) / "file.yaml"
         given = described.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -117,19 +117,19 @@ def several(given: Any) -> list[Any]:
     NAME=VALUE."""
     if isinstance(given, Mapping):
         # JSON is YAML, in which the command reads each value.
-        return [f"{name}={json.dumps(value)}" for name, value in plain(given).items()]
+        return [f"{name}={json.dumps(value)}" for name, value in as_in_files(given).items()]
     if given is None:
         return []
     return [given] if isinstance(given, str | Path) else [*given]
 
 
-def plain(value: Any) -> Any:
+def as_in_files(value: Any) -> Any:
     """The value as files hold it: with the name of each class or function in it, and with Python's
     own numbers and lists for those of numpy."""
     if isinstance(value, Mapping):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: as_in_files(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [as_in_files(item) for item in value]
     if isinstance(value, type | FunctionType):
         return name_of(value)
     return value.tolist() if hasattr(value, "tolist") else value
