@@ -2,9 +2,11 @@
 
 import gc
 import math
+import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from orchestrator.records import (
     Trial,
 )
 from orchestrator.records.studies import Program
+from orchestrator.results import RunFiles, frontier_of
 from orchestrator.search import Director, Proposal, ending, even_axes, grid
 from orchestrator.search.race import closed
 
@@ -180,7 +183,37 @@ def test_repeats_choose_among_the_best_of_each_goal_and_measure_only_the_chosen(
     assert (search.planned, search.may_repeat) == (4 + 8 + 6, 0)
     for proposal in judging:
         director.record(finish(proposal.trial, ("diverged", 1)))
+    # Both missed their goals, so the next ones take their places.
+    judging = all_waiting(director)
+    assert {p.trial.index for p in judging} == {1, 3}
+    for proposal in judging:
+        director.record(finish(proposal.trial, ("diverged", 1)))
     assert director.done
+
+
+@pytest.mark.parametrize("seed", range(5, 10))
+def test_files_choose_points_that_the_search_has_judged(seed: int, tmp_path: Path) -> None:
+    """If half of the repeats that judge a point miss the goal, another one is the answer; and a
+    goal has one if a stricter goal has."""
+    draw = random.Random(seed)
+    study = make_study(goals=(FIRST, SECOND), repeats=4, repeat_best=2, keep=2)
+    run, director = RunFiles(tmp_path), begin(study)
+    run.create({"name": "x"}, [study], {})
+    rows = frontier_of(run)
+    while not director.done:
+        for proposal in all_waiting(director):
+            trial, first, second = proposal.trial, draw.randrange(5, 9), draw.randrange(9, 13)
+            reached, missed = [{FIRST: first, SECOND: second}, {FIRST: first}], [{}]
+            passes = draw.choice(reached + missed * bool(trial.repeat))
+            fate: Fate = ("reached", second) if SECOND in passes else ("exhausted", 100)
+            run.write(one := finish(trial, fate, passes))
+            director.record(one)
+        rows = frontier_of(run)
+    assert all(row.finished for row in rows)
+    of_first, of_second = (row.repeats for row in rows)
+    assert of_first is not None
+    if of_second is not None and of_second.median is not None:
+        assert of_first.median is not None
 
 
 def test_a_lost_repeat_is_trained_again_before_it_chooses() -> None:

@@ -77,6 +77,13 @@ class Goal:
         """The goal that tells whether this one is lost again: itself if it has to hold."""
         return self if self.holds else replace(self, measurements=HELD_FOR)
 
+    def implies(self, other: Goal) -> bool:
+        """Whether a training that has reached this goal must have reached `other` as well."""
+        stricter = self.bound <= other.bound if self.direction == "<" else self.bound >= other.bound
+        longer = self.measurements >= other.measurements and self.examples >= other.examples
+        same = (self.metric, self.direction) == (other.metric, other.direction)
+        return same and stricter and longer and self != other
+
     def __str__(self) -> str:
         said = f"{self.metric} {self.direction} {self.bound!r}"
         if self.measurements > 1:

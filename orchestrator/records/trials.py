@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -28,10 +29,17 @@ attempt.
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-def best_by_median(steps: Mapping[int, Sequence[float]]) -> int | None:
-    """The trial, the first of equal ones, whose repeats have the lowest median of steps."""
-    medians = {trial: statistics.median_high(of) for trial, of in steps.items() if of}
-    return min(medians, key=medians.__getitem__, default=None)
+def best_by_median(
+    choosing: Mapping[int, Sequence[float]], judging: Mapping[int, Sequence[float]]
+) -> int | None:
+    """The trial, the first of equal ones, whose choosing repeats have the lowest median of steps.
+    If half of its judging repeats missed the goal, it was chosen for its luck, and the next one
+    takes its place, as long as there is one. `judging` has only those that are all there."""
+    medians = {trial: statistics.median_high(of) for trial, of in choosing.items() if of}
+    in_order = sorted(medians, key=medians.__getitem__)
+    judged = {trial: statistics.median(of) for trial, of in judging.items() if of}
+    known = (one for one in in_order if math.isfinite(judged.get(one, medians[one])))
+    return next(known, next(iter(in_order), None))
 
 
 def derive_seed(*parts: int | str) -> int:

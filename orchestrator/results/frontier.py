@@ -224,12 +224,26 @@ def _rows_of(run: RunFiles, asked: Sequence[GoalOf], study: Study) -> list[Front
         return []
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
-    return [_row(run, study, goal, trials, measurements) for goal in dict.fromkeys(goals)]
+    rows: dict[Goal, FrontierRow] = {}
+    among = {*goals, *(goal for goal in study.goals if any(map(goal.implies, goals)))}
+    # A goal that implies others comes before them.
+    for goal in sorted(among, key=lambda goal: sum(map(goal.implies, among)), reverse=True):
+        stricter = (row.repeats for other, row in rows.items() if other.implies(goal))
+        answers = [again.trial for again in stricter if again and again.trial is not None]
+        rows[goal] = _row(run, study, goal, trials, measurements, answers)
+    return [rows[goal] for goal in dict.fromkeys(goals)]
 
 
 def _row(
-    run: RunFiles, study: Study, goal: Goal, trials: pa.Table, measurements: pa.Table
+    run: RunFiles,
+    study: Study,
+    goal: Goal,
+    trials: pa.Table,
+    measurements: pa.Table,
+    of_stricter: Iterable[int],
 ) -> FrontierRow:
+    """`of_stricter`: the trials whose repeats are the answers to goals that imply this one. They
+    are candidates here, too, so that a looser goal has no worse answer."""
     trial, step, value = where_measured(columns(measurements, goal.metric))
     counted = Counted(study, trials)
     found = reached(study, goal, (trial, step, value))
@@ -250,6 +264,8 @@ def _row(
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
     repeats, are_there = None, True
+    if study.choosing and repeated:
+        repeated = [*dict.fromkeys([*of_stricter, *repeated])]
     if study.repeats and repeated:
         repeats, are_there = repeats_of(run, study, goal, repeated)
     row = FrontierRow(

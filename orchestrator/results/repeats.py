@@ -81,16 +81,20 @@ def repeats_of(
     half, best = study.choosing, next(iter(of_trials), None)
     are_there = all(again[one] >= (half or study.repeats) for one in trials)
     if half:
-        # For other goals than its own, a study has judged no points.
-        judged = {one: draws for one, draws in of_trials.items() if max(draws) > half}
-        among = of_trials if goal in study.goals else judged
-        choose = {
+        choosing = {
             one: [steps for number, (steps, _) in draws.items() if number <= half]
-            for one, draws in among.items()
+            for one, draws in of_trials.items()
         }
-        if (chosen := best_by_median(choose)) is not None:
-            best = chosen
-            are_there = are_there and again[chosen] >= study.repeats
+        judging = {
+            one: [steps for number, (steps, _) in draws.items() if number > half]
+            for one, draws in of_trials.items()
+            if again[one] >= study.repeats
+        }
+        wanted = best_by_median(choosing, judging)
+        are_there = are_there and (wanted is None or again[wanted] >= study.repeats)
+        # Until it has been judged, or for other goals than its own, those that have been must do.
+        judged = {one: choosing[one] for one, draws in of_trials.items() if max(draws) > half}
+        best = best_by_median(judged, judging)
     of_best = {} if best is None else of_trials[best]
     draws_of = {number: draw for number, draw in of_best.items() if number > half or not half}
     if best is None or not draws_of:

@@ -299,9 +299,11 @@ class StudySearch:
         if study.choosing:
             yield from self._without_losses(trial.key for trial in choosing)
             self.may_repeat = 0
-            chosen = {*map(self._chosen, study.goals, self.bounds)}
             judging = range(study.choosing + 1, study.repeats + 1)
-            yield self._again((index for index in chosen if index is not None), judging)
+            judged: set[int | None] = {None}
+            while chosen := {*map(self._chosen, study.goals, self.bounds)} - judged:
+                judged |= chosen
+                yield self._again((one for one in chosen if one is not None), judging)
 
     def _again(self, points: Iterable[int], repeats: range) -> list[Trial]:
         return [
@@ -313,12 +315,25 @@ class StudySearch:
     def _chosen(self, goal: Goal, ranking: Ranking) -> int | None:
         """The trial that its repeats choose for one goal, as results.repeats reads it from files;
         None if they all failed."""
-        steps: dict[int, list[float]] = {}
-        for index in self._repeated(ranking):
-            keys = (self._key(index, repeat) for repeat in range(1, self.study.choosing + 1))
-            ended = [r for key in keys if (r := self._results[key]).status != "failed"]
-            steps[index] = [one.passed.get(goal, math.inf) for one in ended]
-        return best_by_median(steps)
+        half, count = self.study.choosing, self.study.repeats
+        choosing, judging = (
+            {
+                index: of
+                for index in self._repeated(ranking)
+                if (of := self._passed(goal, index, part))
+            }
+            for part in (range(1, half + 1), range(half + 1, count + 1))
+        )
+        return best_by_median(choosing, judging)
+
+    def _passed(self, goal: Goal, index: int, repeats: range) -> list[float]:
+        """The steps at which these repeats passed a goal, of those that did not fail; none as long
+        as some are missing."""
+        ended = [self._results.get(self._key(index, repeat)) for repeat in repeats]
+        known = [result for result in ended if result is not None]
+        if len(known) < len(ended):
+            return []
+        return [one.passed.get(goal, math.inf) for one in known if one.status != "failed"]
 
     def _repeated(self, ranking: Ranking) -> list[int]:
         """The indices of the trials that are repeated for one goal."""
