@@ -552,6 +552,19 @@ def test_damaged_sources_are_answered(name: str, tmp_path: Path) -> None:
             assert answer("frontier", run, "--goal=val_loss<0.5")[0] in (0, 2)
 
 
+def test_numbers_of_32_bits_pass_no_goal_that_they_equal(tmp_path: Path) -> None:
+    from tensorboardX import SummaryWriter
+
+    rows = [{"batch_size": 8, "step": step, "acc": step / 100} for step in range(10, 101, 10)]
+    pd.DataFrame(rows).astype({"acc": "float32"}).to_parquet(tmp_path / "a.parquet")
+    with SummaryWriter(str(tmp_path / "runs/batch_size=8")) as writer:
+        for row in rows:
+            writer.add_scalar("acc", row["acc"], row["step"])
+    for source in ("a.parquet", "runs"):
+        run = imported(tmp_path / source, tmp_path / f"run-{source}")
+        assert [ask(run, f"acc > {bound}")[0].steps for bound in (0.6, 0.9)] == [70, 100]
+
+
 def test_names_and_sizes_are_bounded(tmp_path: Path) -> None:
     row = {"batch_size": 8, "lr": 0.1, "step": 10, "val_loss": 1.0}
     odd = {"\x1b[31mloss": 1, "x" * 300: 2, "": 3, "val/é [red]": 4.5}

@@ -222,6 +222,8 @@ def _plain(column: pa.ChunkedArray, is_name: bool) -> pa.ChunkedArray | None:
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind)):
         return None
     whole = pt.is_integer(kind) and not pt.is_uint64(kind)
+    if pt.is_float32(kind):
+        column, kind = column.cast(kind).cast(pa.string()), pa.string()  # 0.6, not 0.60000002
     return column.cast(kind).cast(pa.int64() if whole else pa.float64())
 
 
