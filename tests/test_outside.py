@@ -552,6 +552,26 @@ def test_damaged_sources_are_answered(name: str, tmp_path: Path) -> None:
             assert answer("frontier", run, "--goal=val_loss<0.5")[0] in (0, 2)
 
 
+def test_folders_of_one_run_are_no_repeats(tmp_path: Path) -> None:
+    """As Keras, and as torch's add_scalars make them."""
+    from tensorboardX import SummaryWriter
+
+    for size in (8, 16):
+        place = tmp_path / f"runs/batch_size={size},lr=0.1"
+        for folder, tag, times in [
+            ("train", "loss", 1), ("validation", "loss", 2), (".", "rate", 3),
+            ("a_b_seen", "a/b", 4), ("a_b_new", "a/b", 5),
+        ]:  # fmt: skip
+            with SummaryWriter(str(place / folder)) as writer:
+                for row in curve(150):
+                    writer.add_scalar(tag, times * row["val_loss"], row["step"])
+    run = imported(tmp_path / "runs", tmp_path / "run")
+    assert [(study.trials, study.repeats) for study in run.studies()] == [(1, 0)] * 2
+    passed = {"train/loss": 50, "validation/loss": 90, "rate": 140, "a_b_new/a/b": None}
+    for metric, step in passed.items():
+        assert [row.steps for row in ask(run, f"{metric} < 0.23")] == [step] * 2
+
+
 def test_numbers_of_32_bits_pass_no_goal_that_they_equal(tmp_path: Path) -> None:
     from tensorboardX import SummaryWriter
 

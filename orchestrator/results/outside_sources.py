@@ -247,21 +247,36 @@ def _runs_in(folder: Path, problems: list[str]) -> Runs:
             path = Path(where, name)
             if (reader := _reader(path)) is None:
                 continue
-            relative, flaws = os.path.relpath(path, folder), list[str]()
+            relative, flaws, rows = os.path.relpath(path, folder), list[str](), list[Row]()
             # TensorBoard begins a new file whenever a run goes on.
             run = os.path.dirname(relative) if reader is _tensorboard else relative
-            # torch's add_hparams writes to a folder of its own, named by the time of day.
-            above, _, last = run.rpartition("/")
-            run = above if above in found and re.fullmatch(r"\d{9,}\.\d+", last) else run
-            settings, rows = found.setdefault(run, ({}, []))
+            settings = _named_in(Path(relative)) | _config_beside(path, flaws)
             try:
-                settings |= _named_in(Path(relative)) | _config_beside(path, flaws)
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, flaws)
             except (OSError, ValueError, pa.ArrowException) as error:
                 flaws.append(reason_of(error))
+            if reader is _tensorboard:
+                run, rows = _part_of_run(run, rows, found)
+            of_run = found.setdefault(run, ({}, []))
+            of_run[0].update(settings)
+            of_run[1].extend(rows)
             problems += [problem_at(path, folder, each) for each in flaws]
     # The names of W&B's folders end in chance, and the first run of a point counts as its trial.
     return dict(sorted(found.items(), key=lambda of_run: _first_time(of_run[1][1])))
+
+
+def _part_of_run(folder: str, rows: list[Row], runs: Runs) -> tuple[str, list[Row]]:
+    """The run whose part a folder of event files is, and the rows by the names that they have in
+    it. torch's add_hparams names a folder in that of its run by the time of day, add_scalars by a
+    metric; Keras writes the same metrics to train and to validation."""
+    above, _, last = folder.rpartition("/")
+    if above in runs and re.fullmatch(r"\d{9,}\.\d+", last):
+        return above, rows
+    tags = {name for row in rows for name in row} - {"step", "wall_time"}
+    of_tag = above in runs and all(last.startswith(f"{t.replace('/', '_')}_") for t in tags)
+    if not of_tag and last not in ("train", "validation", "valid", "val", "eval", "test"):
+        return folder, rows
+    return above, [{f"{last}/{n}" if n in tags else n: row[n] for n in row} for row in rows]
 
 
 def _first_time(rows: list[Row]) -> float:
