@@ -258,6 +258,9 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text(said)
     again = called("import", source, "--guess", "--map", tmp_path / "map.yaml")
     assert yaml.safe_load(again) == yaml.safe_load(said)
+    (tmp_path / "map.yaml").write_text("step: n\nunit: steps")
+    again = called("import", source, "--guess", "--map", tmp_path / "map.yaml")
+    assert yaml.safe_load(again)["unit"] == "steps", "a name like epoch would say otherwise"
 
 
 def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path) -> None:
@@ -283,6 +286,8 @@ def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path
         ({"batch_size": None}, "mapping", ["batch_size", "'bs'"]),
         ({"metrics": []}, "mapping", ["metrics"]),
         ({"unit": "epochs"}, "mapping", ["examples"]),
+        ({"unit": "tokens"}, "mapping", ["tokens_per_example"]),
+        ({"step": "epoch"}, "mapping", ["examples"]),
         ({"metrics": "seconds"}, "mapping", ["seconds"]),
         ({"goal": "val_los < 3"}, "mapping", ["val_los < 3"]),
     ],
@@ -290,7 +295,7 @@ def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path
 def test_a_mapping_that_cannot_be(
     mapping: Any, code: str, shown: list[str], tmp_path: Path
 ) -> None:
-    source = write(tmp_path / "a.csv", curve(50, bs=8, lr=0.1, seconds=3))
+    source = write(tmp_path / "a.csv", curve(50, bs=8, lr=0.1, seconds=3, epoch=1))
     with refused(code, *shown):
         imported(source, tmp_path / "run", **mapping)
     assert not (tmp_path / "run/studies.json").exists()
@@ -301,6 +306,8 @@ def test_a_mapping_that_cannot_be(
     [
         ("train_batch_size", {"gradient_accumulation_steps": 4, "world_size": 1}, False),
         ("batch_size", {"n_gpus": 8}, False),
+        ("batch_size", {"grad_acc": 4}, False),
+        ("batch_size", {"num_processes": 2}, False),
         ("batch_size", {"gradient_accumulation_steps": 1, "n_gpus": 1}, True),
         ("global_batch_size", {"accumulate_grad_batches": 4, "devices": 2}, True),
     ],

@@ -209,7 +209,7 @@ class _Runs:
         size = np.array([one.key.batch_size if one else math.nan for one in self.trainings], float)
         per_example = {
             "examples": 1,
-            "tokens": meaning.tokens_per_example,
+            "tokens": meaning.tokens_per_example or 1,
             "epochs": 1 / (meaning.examples or math.nan),
         }.get(meaning.unit if meaning.step else "tokens")
         if per_example is not None:

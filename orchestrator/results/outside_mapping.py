@@ -33,7 +33,7 @@ class Meaning:
     run: tuple[str, ...] = ()
     step: str | None = None
     unit: Unit = "steps"
-    tokens_per_example: Annotated[float, Field(ge=1, lt=2**62)] = 1
+    tokens_per_example: Annotated[float, Field(ge=1, lt=2**62)] | None = None
     batch_size: tuple[str, ...] = ()
     workload: tuple[str, ...] = ()
     recipe: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class Meaning:
         return {
             key: [*value] if isinstance(value, tuple) else value
             for key, (value, usual) in found.items()
-            if value and value != usual
+            if value and (value != usual or (key == "unit" and self.step))
         }
 
     def to_yaml(self) -> str:
@@ -126,6 +126,10 @@ def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -
         (not taken, f"No metric can be called {' or '.join(taken)}: rename the column."),
         (not unmeasured, f"`goal` must be of one of `metrics`, not {' or '.join(unmeasured)}."),
         (meaning.unit != "epochs" or meaning.examples, "`unit: epochs` needs `examples`."),
+        (
+            meaning.unit != "tokens" or meaning.tokens_per_example,
+            "`unit: tokens` needs `tokens_per_example`, which is 1 if batch sizes are in tokens.",
+        ),
     )
     for holds, rule in rules:
         if not holds:
@@ -157,7 +161,11 @@ NAMES: Mapping[str, tuple[bool | None, tuple[str, ...]]] = {
 after `_plain`. Keys of one column take the first that is there."""
 
 GLOBAL = ("global_batch_size", "total_batch_size", "effective_batch_size")
-PARTS = re.compile(r".*accum.*|(n|num)_(gpu|device|rank)s?|gpus|devices|ranks|world_size")
+PARTS = re.compile(
+    r".*accum.*|grad_acc.*|gas|ga_steps|(n|num)_?(gpu|device|rank|node|replica|process|micro_?batch)"
+    r"(e?s)?|gpus|devices|ranks|n?nodes|(gpu|device|node)_count|nproc.*|.*_per_node|.*world_size|"
+    r"(dp|data_parallel)(_size)?"
+)
 """Into how many devices or passes a batch is divided."""
 
 AMOUNTS: Mapping[str, Unit] = {
@@ -228,8 +236,8 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
     for name in look(AMOUNTS, True)[:1]:
         # The amount of data that a run is for has few values, and is no step.
         if "step" not in found and _distinct(table, [name]) > max(20, 0.01 * len(table)):
-            take("unit", AMOUNTS[free[name]])
             take("step", name)
+    take("unit", AMOUNTS.get(_plain(found.get("step") or "")))
     scale = {variable: name for variable in SCALE for name in look(SCALE[variable], True)[:1]}
     large = {v: name for v, name in scale.items() if (pc.min(table[name]).as_py() or 0) >= 1000}
     take("scale", large)
