@@ -48,12 +48,8 @@ class Meaning:
 
     def document(self) -> dict[str, Any]:
         """The mapping as it is written to a file: the keys that say something."""
-        found = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
-        return {
-            key: [*value] if isinstance(value, tuple) else value
-            for key, (value, usual) in found.items()
-            if value and (value != usual or (key == "unit" and self.step))
-        }
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {key: [*v] if isinstance(v, tuple) else v for key, v in found.items() if v}
 
     def to_yaml(self) -> str:
         listed = self.document().items()
@@ -98,6 +94,7 @@ def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -
     """Raises `BadInput` if rows with this meaning can't make studies, perhaps due to `problems`."""
     taken = [name for name in meaning.metrics if not is_metric(name)]
     unmeasured = [goal for goal in meaning.goal if Goal.parse(goal).metric not in meaning.metrics]
+    needed = {"epochs": "examples", "tokens": "tokens_per_example"}.get(meaning.unit)
 
     def listed(like: str) -> str:
         found = sorted(columns, key=lambda name: like not in name.lower())
@@ -125,11 +122,7 @@ def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -
         ),
         (not taken, f"No metric can be called {' or '.join(taken)}: rename the column."),
         (not unmeasured, f"`goal` must be of one of `metrics`, not {' or '.join(unmeasured)}."),
-        (meaning.unit != "epochs" or meaning.examples, "`unit: epochs` needs `examples`."),
-        (
-            meaning.unit != "tokens" or meaning.tokens_per_example,
-            "`unit: tokens` needs `tokens_per_example`, which is 1 if batch sizes are in tokens.",
-        ),
+        (needed is None or getattr(meaning, needed), f"`unit: {meaning.unit}` needs `{needed}`."),
     )
     for holds, rule in rules:
         if not holds:
@@ -162,9 +155,8 @@ after `_plain`. Keys of one column take the first that is there."""
 
 GLOBAL = ("global_batch_size", "total_batch_size", "effective_batch_size")
 PARTS = re.compile(
-    r".*accum.*|grad_acc.*|gas|ga_steps|(n|num)_?(gpu|device|rank|node|replica|process|micro_?batch)"
-    r"(e?s)?|gpus|devices|ranks|n?nodes|(gpu|device|node)_count|nproc.*|.*_per_node|.*world_size|"
-    r"(dp|data_parallel)(_size)?"
+    r".*accum.*|grad_acc.*|gas|(n|num)_?(gpu|device|rank|node|process|replica)(e?s)?|gpus|devices|"
+    r"ranks|n?nodes|(gpu|device|node)_count|nproc.*|.*_per_node|.*world_size|(dp|data_parallel)_size"
 )
 """Into how many devices or passes a batch is divided."""
 
@@ -237,7 +229,7 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
         # The amount of data that a run is for has few values, and is no step.
         if "step" not in found and _distinct(table, [name]) > max(20, 0.01 * len(table)):
             take("step", name)
-    take("unit", AMOUNTS.get(_plain(found.get("step") or "")))
+    take("unit", AMOUNTS.get(_plain(found.get("step") or "").removeprefix("train_")))
     scale = {variable: name for variable in SCALE for name in look(SCALE[variable], True)[:1]}
     large = {v: name for v, name in scale.items() if (pc.min(table[name]).as_py() or 0) >= 1000}
     take("scale", large)
