@@ -621,6 +621,20 @@ def test_semicolons_and_tabs_may_stand_between_columns(tmp_path: Path) -> None:
         assert [row.steps for row in ask(run, "val_loss < 0.1")] == [110]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
+def test_numbers_as_people_and_spreadsheets_write_them(encoding: str, tmp_path: Path) -> None:
+    rows = [("Größe", "batch_size", " step ", "val:err")] * 2  # a restart wrote them again
+    rows[1:1] = [("1", "1,024", f"{row['step'] * 10:,}", f"{100 * row['val_loss']:.2f}%")
+                 for row in curve(150)]  # fmt: skip
+    points, commas = tmp_path / "a.csv", tmp_path / "b.csv"
+    points.write_text("\n".join('"' + '","'.join(row) + '"' for row in rows), encoding)
+    swapped = "\n".join(";".join(row) for row in rows[:-1]).translate(str.maketrans(",.", ".,"))
+    commas.write_text(swapped.replace("%", ""), encoding)
+    for source in (points, commas):
+        (row,) = ask(imported(source, tmp_path / source.stem, params=["Größe"]), "val_err < 10")
+        assert (row.batch_size, row.steps) == (1024, 1100)
+
+
 def test_names_of_runs_are_no_numbers(tmp_path: Path) -> None:
     names = ("3.1", "3.10", "1_11", "11_1", "1e2")
     rows = [row for name in names for row in curve(50, run=name, batch_size=8)]

@@ -135,7 +135,7 @@ class _Runs:
         """A column as numbers."""
         column = self._table[name]
         if pa.types.is_dictionary(column.type):
-            raise BadInput(f"The column {name!r} holds texts, not numbers.", code="mapping")
+            raise BadInput(f"The column {name!r} holds texts. Name one of numbers.", code="mapping")
         return column.cast(pa.float64())
 
     def _run_of_rows(self) -> NDArray[np.int64]:

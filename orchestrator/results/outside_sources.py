@@ -27,7 +27,7 @@ from orchestrator.results.archive_documents import MOST_LETTERS, read_document
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
 from orchestrator.results.outside_mapping import has_step, names_runs
-from orchestrator.results.tables import as_number
+from orchestrator.results.tables import as_number, column_from
 
 MOST_BYTES = 2**33
 """Largest size of a table as a file: 20 times as much as 10 million rows take."""
@@ -95,7 +95,12 @@ def read_source(source: str) -> Rows:
 
 def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
     with pa.input_stream(source) as file:
-        names, _, rows = file.read(2**20).decode("utf-8-sig", "replace").partition("\n")
+        head = file.read(2**20)
+        names, _, rows = head.decode("utf-8-sig", "replace").partition("\n")
+        if "\ufffd" in names:  # as Excel writes it
+            wide = head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+            text = (head + file.read()).decode("utf-16" if wide else "latin-1", "replace")
+            return _csv(pa.py_buffer(text.encode()), flaws)
     between = max(",;\t", key=names.count)
     # Where commas are decimal points, others stand between numbers.
     comma = between != "," and re.search(rf'(^|{between})"?-?\d+,\d', rows, re.MULTILINE)
@@ -107,24 +112,27 @@ def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
         auto_dict_encode=True, auto_dict_max_cardinality=2**20, strings_can_be_null=True,
         null_values=["", "NA", "N/A", "null", "None"], decimal_point="," if comma else ".",
     )  # fmt: skip
-    parse = pa_csv.ParseOptions(delimiter=between)
-    try:
-        with pa.input_stream(source) as file:
-            return pa_csv.read_csv(file, parse_options=parse, convert_options=options)
-    except pa.ArrowInvalid:
-        lost = list[int]()
+    parse, lost = pa_csv.ParseOptions(delimiter=between), list[int]()
 
     def skip(row: pa_csv.InvalidRow) -> str:
         lost.append(row.actual_columns)
         return "skip"
 
-    parse.invalid_row_handler = skip
-    with pa.input_stream(source) as file:
-        # Arrow can't tell of rows that are no UTF-8 without a traceback.
-        content = io.BytesIO(file.read().decode(errors="replace").encode())
-    table = pa_csv.read_csv(content, parse_options=parse, convert_options=options)
+    try:
+        with pa.input_stream(source) as file:
+            table = pa_csv.read_csv(file, parse_options=parse, convert_options=options)
+    except pa.ArrowInvalid:
+        parse.invalid_row_handler = skip
+        with pa.input_stream(source) as file:
+            # Arrow can't tell of rows that are no UTF-8 without a traceback.
+            content = io.BytesIO(file.read().decode(errors="replace").encode())
+        table = pa_csv.read_csv(content, parse_options=parse, convert_options=options)
     if lost:
         flaws.append(f"rows with other columns than the first: {len(lost):,}")
+    for at, column in enumerate(table.columns):
+        if comma and pt.is_dictionary(column.type):  # 1.000 is a thousand, as 1,000 is elsewhere
+            texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.(\d{3})\b", r",\1")
+            table = table.set_column(at, table.column_names[at], texts)
     return table
 
 
@@ -168,15 +176,7 @@ def _flat(document: Mapping[str, Any], prefix: str = "") -> Row:
 def _table(rows: Sequence[Row]) -> pa.Table:
     names = dict.fromkeys(name for row in rows for name in row)
     _refuse_many(len(rows), len(names))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-
-
-def _column(values: Sequence[Any]) -> pa.Array:
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, ValueError, OverflowError):
-        # There are several types, numbers of more than 64 bits, or halves of characters.
-        return pa.array([value if value is None else escaped(str(value)) for value in values])
+    return pa.table({name: column_from([row.get(name) for row in rows]) for name in names})
 
 
 def _refuse_many(rows: int, columns: int) -> None:
@@ -193,12 +193,13 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
         table = table.flatten()
     _refuse_many(len(table), table.num_columns)
     columns: dict[str, pa.ChunkedArray] = {}
-    for title, column in zip(table.column_names, table.columns, strict=True):
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        title = re.sub(r"^/|[:<>]", "_", name.strip())  # so that a goal can name it
         if not title or not title.isprintable() or len(title) > MOST_LETTERS:
             reason = f"has no printable name of up to {MOST_LETTERS} characters"
         elif title in columns:
             reason = "is there twice; the first is used"
-        elif (found := _plain(column, names_runs(title))) is None:
+        elif (found := _plain(column, title)) is None:
             reason = f"holds {column.type}, which is neither numbers nor text"
         elif lost := found.null_count - column.null_count:
             columns[title], reason = found, f"has cells that are no numbers: {lost:,}"
@@ -209,16 +210,16 @@ def _usable(table: pa.Table, flaws: list[str]) -> pa.Table:
     return pa.table(columns)
 
 
-def _plain(column: pa.ChunkedArray, is_name: bool) -> pa.ChunkedArray | None:
+def _plain(column: pa.ChunkedArray, title: str) -> pa.ChunkedArray | None:
     kind = column.type.value_type if pt.is_dictionary(column.type) else column.type
     if pt.is_string(kind):
         texts = column.dictionary_encode().unify_dictionaries()
-        return texts if is_name else _numbers_in(texts)  # a run 3.1 is not the run 3.10
+        return texts if names_runs(title) else _numbers_in(texts, title)  # run 3.1 is not 3.10
     if pt.is_timestamp(kind):
         micros = column.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.int64())
         return pc.divide(micros.cast(pa.float64()), 1e6)
     if pt.is_boolean(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return _plain(column.cast(kind).cast(pa.string()), is_name)
+        return _plain(column.cast(kind).cast(pa.string()), title)
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_null(kind)):
         return None
     whole = pt.is_integer(kind) and not pt.is_uint64(kind)
@@ -227,11 +228,15 @@ def _plain(column: pa.ChunkedArray, is_name: bool) -> pa.ChunkedArray | None:
     return column.cast(kind).cast(pa.int64() if whole else pa.float64())
 
 
-def _numbers_in(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts as numbers, such as 1e-3 in YAML, if nine in ten different ones are numbers."""
+def _numbers_in(column: pa.ChunkedArray, title: str) -> pa.ChunkedArray:
+    """Texts as numbers, such as 1e-3 in YAML, 1,000 or 4.5 %, if nine in ten different ones are
+    numbers, its title aside: a file that a program goes on to write has it twice."""
     texts = column.chunk(0).dictionary.to_pylist() if column.num_chunks else []
-    values = pa.array([as_number(text) for text in texts], pa.float64())
-    if not texts or values.null_count > 0.1 * len(texts):
+    plain = [text.strip().removesuffix("%") for text in texts]
+    comma = re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d*)?")
+    plain = [text.replace(",", "") if comma.fullmatch(text) else text for text in plain]
+    values = pa.array(map(as_number, plain), pa.float64())
+    if not texts or values.null_count - (title in plain) > 0.1 * len(texts):
         return column
     return pa.chunked_array([values.take(chunk.indices) for chunk in column.chunks])
 
@@ -247,34 +252,35 @@ def _runs_in(folder: Path, problems: list[str]) -> Runs:
             path = Path(where, name)
             if (reader := _reader(path)) is None:
                 continue
-            relative, flaws, rows = os.path.relpath(path, folder), list[str](), list[Row]()
+            relative, flaws = os.path.relpath(path, folder), list[str]()
             # TensorBoard begins a new file whenever a run goes on.
             run = os.path.dirname(relative) if reader is _tensorboard else relative
-            settings = _named_in(Path(relative)) | _config_beside(path, flaws)
+            settings, rows = Row(), list[Row]()
             try:
+                settings |= _named_in(Path(relative)) | _config_beside(path, flaws)
                 reader(content_of(str(path), MOST_BYTES_OF_RUN), settings, rows, flaws)
             except (OSError, ValueError, pa.ArrowException) as error:
                 flaws.append(reason_of(error))
             if reader is _tensorboard:
                 run, rows = _part_of_run(run, rows, found)
-            of_run = found.setdefault(run, ({}, []))
-            of_run[0].update(settings)
-            of_run[1].extend(rows)
+            earlier, before = found.setdefault(run, ({}, []))
+            earlier |= settings
+            before += rows
             problems += [problem_at(path, folder, each) for each in flaws]
     # The names of W&B's folders end in chance, and the first run of a point counts as its trial.
     return dict(sorted(found.items(), key=lambda of_run: _first_time(of_run[1][1])))
 
 
 def _part_of_run(folder: str, rows: list[Row], runs: Runs) -> tuple[str, list[Row]]:
-    """The run whose part a folder of event files is, and the rows by the names that they have in
-    it. torch's add_hparams names a folder in that of its run by the time of day, add_scalars by a
-    metric; Keras writes the same metrics to train and to validation."""
+    """The run of a folder of event files, and its rows by their names in the run. Within that of a
+    run, torch's add_hparams names a folder by the time of day, add_scalars by a metric; Keras
+    writes the same metrics to train and to validation."""
     above, _, last = folder.rpartition("/")
     if above in runs and re.fullmatch(r"\d{9,}\.\d+", last):
         return above, rows
     tags = {name for row in rows for name in row} - {"step", "wall_time"}
     of_tag = above in runs and all(last.startswith(f"{t.replace('/', '_')}_") for t in tags)
-    if not of_tag and last not in ("train", "validation", "valid", "val", "eval", "test"):
+    if not (of_tag or re.fullmatch("train|val|valid|validation|eval|test", last)):
         return folder, rows
     return above, [{f"{last}/{n}" if n in tags else n: row[n] for n in row} for row in rows]
 

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from orchestrator.files.places import Place
-from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial, unreadable
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Study, Trial
+from orchestrator.records.errors import escaped, unreadable
 
 TRIALS = pa.schema(
     [
@@ -338,13 +339,13 @@ def as_number(value: Any) -> float | None:
 
 
 def column_from(values: list[Any]) -> pa.Array:
-    """An Arrow column; values of different types are converted to text."""
+    """An Arrow column; values of different types, or too large for Arrow, are converted to text."""
     if {*map(type, values)} == {float}:
         return arrow_of(np.array(values))
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        return pa.array([None if value is None else str(value) for value in values])
+    except (pa.ArrowException, ValueError, OverflowError):
+        return pa.array([None if value is None else escaped(str(value)) for value in values])
 
 
 def empty(schema: pa.Schema) -> pa.Table:
