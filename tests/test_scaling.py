@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT, refused
-from test_report import UNREACHED
+from test_report import ROWS, UNREACHED
 
 import orchestrator
 from orchestrator.analysis import Scaling, scalings, sentence
@@ -194,6 +194,12 @@ def test_a_bend_at_the_end_of_the_range_is_not_said_of_batch_sizes_beyond_it() -
     said = headline(answer(planted(bend(2000, 1), SIZES[:11])))
     assert re.search(r"beyond 8\d\d \(.*\) larger batches up to 1,024 save less", said), said
     assert "larger batches save" in headline(answer(planted(bend(128, 1), SIZES)))
+
+
+def test_a_batch_size_that_did_not_reach_the_goal_was_tested() -> None:
+    (found,) = scalings([*ROWS, UNREACHED])
+    assert "steps still fall at 32, the largest left" in sentence(found)
+    assert "Left out: 64 (goal not reached)" in sentence(found)
 
 
 def test_steps_that_fall_beside_every_bend_still_fall() -> None:

@@ -146,8 +146,12 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     errors = errors_of(telling)
     logs = np.log2([point.steps for point in telling])
     until = rises_after(logs, errors)
+    drawn = {point.batch_size for point in points}
+    never = [row for row in curve if row.finished and row.batch_size not in drawn]
     reasons = {
         "not finished yet": [row.batch_size for row in curve if not row.finished],
+        "ended too early to tell": [row.batch_size for row in never if row.censored],
+        "goal not reached": [row.batch_size for row in never if not row.censored],
         f"fewer than {ENOUGH_STEPS} steps": [
             point.batch_size for point in points if point.row.finished and not point.tells
         ],
@@ -161,10 +165,11 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
     of_medians = has_medians(curve)
     used = [(point.batch_size, point.steps) for point in telling[:until]]
     found = scaling_of(names, used, errors.of_first(until), tested=len(curve))
-    if not used and not left_out:
-        never = "the goal was never reached" + ", in the median of repeats" * of_medians
-        censored = any(row.censored for row in curve)
-        found = replace(found, verdict="trials were ended too early to tell" if censored else never)
+    if len(never) == len(curve):
+        said = "the goal was never reached" + ", in the median of repeats" * of_medians
+        if any(row.censored for row in curve):
+            said = "trials were ended too early to tell"
+        return replace(found, verdict=said, of_medians=of_medians)
     return replace(found, of_medians=of_medians, left_out=left_out)
 
 

@@ -23,8 +23,7 @@ def headline(scaling: Scaling) -> str:
         return f"{scaling.recipe}: {scaling.verdict}."
     said = [_wastes(scaling)]
     if scaling.still_falls:
-        left = "left" if scaling.left_out else "tested"
-        said.append(f"steps still fall at {scaling.largest:,}, the largest {left}")
+        said.append(f"steps still fall at {scaling.largest:,}, the largest {_tested(scaling)}")
     else:
         # Within a factor of two of it, this may be no more than where the tests end.
         tested = f" up to {scaling.largest:,}" * (2 * useful.value > scaling.largest)
@@ -35,6 +34,10 @@ def headline(scaling: Scaling) -> str:
     return f"{scaling.recipe}: {'; '.join(said)}."
 
 
+def _tested(scaling: Scaling) -> str:
+    return "left" if scaling.left_out else "tested"
+
+
 def _wastes(scaling: Scaling) -> str:
     """Says which batch size takes a fifth more examples than the fewest, as far as it is known."""
     fifth, largest = scaling.fifth_more, scaling.largest
@@ -42,7 +45,8 @@ def _wastes(scaling: Scaling) -> str:
     assert largest is not None
     low, high = fifth.ends
     if scaling.critical_by_examples_is == "below the smallest tested":
-        return "the smallest batch size tested already takes a fifth more examples than the fewest"
+        smallest = f"the smallest batch size {_tested(scaling)}"
+        return f"{smallest} already takes a fifth more examples than the fewest"
     if scaling.critical_by_examples_is == "at most":
         if high == math.inf:
             return "those tested do not tell which batch size takes a fifth more examples"
@@ -96,7 +100,8 @@ def remarks_of(scaling: Scaling) -> list[str]:
     said = []
     if scaling.critical_by_examples_is == "at most":
         said.append(
-            "Batch sizes below the smallest tested may take fewer examples, so test smaller ones."
+            f"Batch sizes below the smallest {_tested(scaling)} may take fewer examples, so test "
+            f"smaller ones."
         )
     if scaling.verdict == BENDS:
         said.append(f"{capital(BENDS)}.")
