@@ -14,6 +14,7 @@ from test_report import ROW, UNREACHED
 
 import orchestrator
 from orchestrator.analysis.pairs import Answers
+from orchestrator.analysis.tuned import costs_of
 from orchestrator.analysis.two_runs import (
     Agreement,
     agreement_in_words,
@@ -100,6 +101,16 @@ def test_of_pairs_without_a_difference_no_more_than_the_nominal_share_differ(rep
     assert 2 <= len(differing) <= 28  # of 200, beyond which nineteen in twenty do not come
     assert found.verdict == "agree"
     assert sum(pair.verdict == "differ" for pair in found.curves) <= 4
+
+
+def test_single_trainings_of_one_point_differ_by_their_seeds() -> None:
+    """Here the scatter about the curve says by how much, also beside a recipe that was tuned."""
+    a, b = (curve(repeats=1, noise=0.1, seed=seed) for seed in (0, 1))
+    assert compared(a, b).verdict == "agree"
+    answers = Answers(rows=[*curve("tuned"), *(replace(row, trials_used=1) for row in b)])
+    held = [cost.ratio is not None and cost.ratio.holds(1) for cost in costs_of(answers, {"sgd"})]
+    assert len(held) == 10
+    assert sum(held) > 7
 
 
 def test_other_points_may_differ_by_the_luck_of_few_trials() -> None:

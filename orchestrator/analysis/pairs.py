@@ -177,7 +177,8 @@ def study_pair(a: Side, b: Side) -> StudyPair:
     if len(known) == 1:
         known *= 2  # the other run would have had the same errors
     errors = [error for side in known for error in side.own]
-    if not _repeated_the_same(a, b):
+    # The error from seeds is not known where each point was trained but once.
+    if not (_repeated_the_same(a, b) and all(len(side.own) > 1 for side in known)):
         errors += [side.few_trials for side in known if side.few_trials is not None]
         pair = replace(pair, luck_unknown=any(side.few_trials is None for side in known))
     deviation, freedom = _together(errors)

@@ -181,8 +181,8 @@ def _beside(
     for row in ruled:
         if (a := of_tuned.get(row.batch_size)) is not None:
             b = sides[row.key, row.goal]
-            if row.trials_used == 1 and b.point is not None and b.point.is_median:
-                b = replace(b, few_trials=Error(0.0))  # nothing was chosen
+            if row.trials_used == 1 and len(b.own) > 1:
+                b = replace(b, few_trials=Error(0.0))  # nothing was chosen, and seeds are known
             found.append((study_pair(a, b), a, b))
     return found
 
