@@ -1,11 +1,13 @@
 """Costs and metaparameters: planted powers, and a second way to count."""
 
 import math
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from test_report import ROW, UNREACHED
+from test_report import ROW, UNREACHED, page
 
 from orchestrator.analysis import Estimate, scalings, tuned
 from orchestrator.analysis.cost import advice, costs, devices_of, doubts_about, fit_line
@@ -19,6 +21,7 @@ from orchestrator.analysis.words import (
     in_words,
 )
 from orchestrator.records import Goal
+from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import groups_of, shared_size
 from orchestrator.results import BestRow, FrontierRow, StepTime
 from orchestrator.results.repeats import WinnerRepeats
@@ -351,6 +354,16 @@ def test_intervals_of_points_hold_what_other_sweeps_find() -> None:
         for interval, at in zip(errors_of(points).intervals(points), true, strict=True)
     ]
     assert 0.83 <= np.mean(held) <= 0.98
+
+
+def test_a_median_that_may_miss_the_goal_has_no_upper_end(tmp_path: Path) -> None:
+    missed = [
+        replace(row, repeats=replace(again, reached=3, steps=again.steps[:3], high=None))
+        for row in swept(np.random.default_rng(0))
+        if (again := row.repeats)
+    ]
+    assert re.search(r"steps \([\d,]+ or more\), ", page(tmp_path, missed))
+    assert np.isfinite(steps_to_goal(missed).as_plotly().layout.yaxis.range).all()
 
 
 @pytest.mark.parametrize("steps", [1024, 160])  # whose logarithm is a whole number, or rounded

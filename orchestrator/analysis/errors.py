@@ -74,16 +74,18 @@ class Errors:
 
     def intervals(self, points: Sequence[CurvePoint]) -> list[Estimate]:
         """The steps that each point would take in the median over seeds and other trials. The goal
-        was passed after the measurement before."""
+        was passed after the measurement before. There is no upper end where repeats missed it so
+        often that the true median may."""
+        ends = [math.inf if p.again and p.again.high is None else p.steps for p in points]
         without = np.diag(self.covariance) - self.resolution
         reach = 2 ** (reach_of(math.inf) * np.sqrt(np.maximum(without, 0)))
         return [
             Estimate(
                 value=point.steps,
                 low=float((point.steps - point.resolution) / apart),
-                high=float(point.steps * apart),
+                high=float(end * apart),
             )
-            for point, apart in zip(points, reach, strict=True)
+            for point, end, apart in zip(points, ends, reach, strict=True)
         ]
 
     def of_first(self, count: int) -> Errors:

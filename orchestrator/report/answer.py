@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -200,7 +201,8 @@ def _advised(panel: Panel) -> str:
 def _card(cost: Cost) -> str:
     interval = ""
     if cost.low is not None and cost.high is not None:
-        interval = f" ({cost.low:,.0f} to {cost.high:,.0f})"
+        to = f"to {cost.high:,.0f}" if cost.high < math.inf else "or more"
+        interval = f" ({cost.low:,.0f} {to})"
     needs = f"{in_count(cost.steps)} steps{interval}, {in_count(cost.examples)} examples"
     for one in cost.priced:
         needs += f"; {in_time(one.seconds)} on {counted(one.devices, 'device')}"
@@ -300,7 +302,7 @@ def lines_of(curves: Mapping[str, Sequence[FrontierRow]], *, perfect: bool = Tru
     spread = {name: errors_of(points).intervals(points) for name, points in drawn.items()}
     ends = [end for of_name in spread.values() for one in of_name for end in (one.low, one.high)]
     # All of where a point may lie is to be seen.
-    seen = [*(end for end in ends if end), *(point.steps for point in reached)]
+    seen = [*(end for end in ends if end and end < math.inf), *(point.steps for point in reached)]
     if reached and perfect:
         figure.add(guide([None], [None], "perfect scaling"))
         figure.add(*(_perfect(n, drawn[name]) for n, name in enumerate(curves) if drawn[name]))
