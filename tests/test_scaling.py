@@ -19,7 +19,7 @@ from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
 from orchestrator.analysis.scaling import BENDS, SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import bend_cells, fifth_in_words, headline
+from orchestrator.analysis.words import bend_cells, exponent_in_words, fifth_in_words, headline
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -175,6 +175,11 @@ def test_nothing_is_said_of_a_bend_that_lies_far_beyond_all_batch_sizes(error: f
     assert found.verdict == SCALES
     assert (found.exponent, found.steps_min) == (None, None)
     assert found.critical_batch_size is None or found.critical_batch_size.high == math.inf
+
+
+def test_the_softest_bend_that_is_tried_is_no_end_of_an_interval() -> None:
+    found = answer(planted(lambda size: size**-0.5, SIZES)).exponent
+    assert re.search(r"^0\.\d+ \([\d.]+ or less\)$", exponent_in_words(found))
 
 
 def test_a_flat_curve_is_called_flat() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from orchestrator.analysis.branches import Verdict
+from orchestrator.analysis.curve import SOFTNESS
 from orchestrator.analysis.errors import FEWEST_TRIALS
 from orchestrator.analysis.estimates import Estimate
 from orchestrator.analysis.scaling import BENDS, Scaling
@@ -117,12 +118,15 @@ def compared_in_words(ratio: Estimate) -> str:
 
 
 def exponent_in_words(exponent: Estimate) -> str:
-    """An exponent and its interval; "over 20", as such ones can't be told apart."""
+    """An exponent and its interval; "over 20", as such ones can't be told apart. No smaller ones
+    than the softest are tried, so an interval that goes down to it has no lower end."""
     value, low, high = (
         "over 20" if end > 20 else f"{end:.2g}" for end in (exponent.value, *exponent.ends)
     )
     if low == "over 20":
         return low
+    if exponent.ends[0] * SOFTNESS[-1] <= 1:
+        return f"{value} ({'not bounded' if high == 'over 20' else f'{high} or less'})"
     return f"{value} ({low} or more)" if high == "over 20" else f"{value} ({low} to {high})"
 
 
