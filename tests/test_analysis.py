@@ -24,7 +24,7 @@ from orchestrator.records import Goal
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import groups_of, shared_size
 from orchestrator.results import BestRow, FrontierRow, StepTime
-from orchestrator.results.repeats import WinnerRepeats
+from orchestrator.results.repeats import WinnerRepeats, repeats_from
 
 SIZES = [2**k for k in range(11)]
 
@@ -393,6 +393,15 @@ def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() 
     minima = [replace(row, repeats=None) for row in rows]
     assert errors_of(points_of(minima)).seeds is None
     assert luck_of([]) is None
+
+
+def test_repeats_that_missed_the_goal_count_as_far_above_as_the_fewest_lie_below() -> None:
+    all_reached = repeats_from([(steps, 0) for steps in (50, 80, 100, 125, 200)])
+    two_missed = repeats_from([(steps, 0) for steps in (50, 80, 100, math.inf, math.inf)])
+    luck, mirrored = luck_of([all_reached]), luck_of([two_missed])
+    assert luck is not None
+    assert mirrored is not None
+    assert np.allclose(np.sort(mirrored), np.sort(luck))
 
 
 def test_what_two_thirds_of_the_trials_would_find_is_said() -> None:

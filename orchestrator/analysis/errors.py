@@ -127,18 +127,26 @@ def luck_of(repeats: Sequence[WinnerRepeats]) -> Floats | None:
     """log2 of repeats' steps over their mean, of all batch sizes: a few seeds tell little."""
     found = []
     for again in repeats:
-        if (count := len(again.steps)) > 1:
-            logs = np.log2(np.maximum(again.steps, 1))
+        logs = _logs(again)
+        if (count := len(logs)) > 1:
             found.append((logs - logs.mean()) * math.sqrt(count / (count - 1)))
     return np.concatenate(found) if found else None
+
+
+def _logs(again: WinnerRepeats) -> Floats:
+    """log2 of repeats' steps. Those that missed the goal count as far above the median as the
+    fewest lie below: those that reached it differ less than all would."""
+    logs = np.log2(np.maximum(again.steps, 1))
+    fewest = logs[: again.count - len(logs)]
+    return np.append(logs, 2 * math.log2(max(again.median or 1, 1)) - fewest)
 
 
 def _seed_variance(luck: Floats, again: WinnerRepeats) -> float:
     """The variance of a median of repeats. Their own scatter counts as much as that of all batch
     sizes: a point whose repeats lie far apart is less well known than others."""
-    count, own, whole = len(again.steps), 1.0, float(luck.var())
-    if count > 1 and whole > LEAST_VARIANCE:
-        own = float(np.log2(np.maximum(again.steps, 1)).var(ddof=1)) / whole
+    logs, own, whole = _logs(again), 1.0, float(luck.var())
+    if (count := len(logs)) > 1 and whole > LEAST_VARIANCE:
+        own = float(logs.var(ddof=1)) / whole
     apart = (OWN_WEIGHT + max(count - 1, 0) * own) / freedom_of(again)
     return apart * variance_of_median(luck, again.count)
 
