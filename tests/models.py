@@ -20,6 +20,7 @@ from orchestrator.workloads import (
     random_flip,
     random_shift,
     uniforms,
+    with_ghosts,
 )
 
 EXAMPLES, CLASSES = 150, 4
@@ -106,11 +107,12 @@ class GhostCNN(Small):
 
 
 class Frozen(Small):
-    """A model with a batch norm that is not trained, as in a pretrained model."""
+    """A model with a batch norm that is not trained, as in a pretrained model, and one that is."""
 
     def model(self) -> nn.Module:
-        norm = nn.BatchNorm1d(36).eval()
-        return nn.Sequential(nn.Flatten(), norm, nn.Linear(36, CLASSES))
+        norms = with_ghosts(nn.Sequential(nn.BatchNorm1d(36), nn.BatchNorm1d(36)), 8)
+        norms[0].eval().running_var *= 2
+        return nn.Sequential(nn.Flatten(), *norms, nn.Linear(36, CLASSES))
 
 
 class Augmented(MLP):
