@@ -22,6 +22,7 @@ from orchestrator.training.modifiers import Average, Function, Stream, in_precis
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
+from orchestrator.training.stacked_model import Method
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
@@ -83,8 +84,9 @@ class Trainer:
             torch.zeros(1, requires_grad=True).backward(torch.ones(1))  # type: ignore[no-untyped-call]
         if self._modifiers.compile:
             compile_in_place(self.model)
-        # This comes last, since modules must not change once hooks on gradients are registered.
-        self._wrapped = ranks.wrap(self.model)
+        # This comes last, since modules must not change once hooks on gradients are registered. The
+        # loss is within, since it may use more of the model than its output.
+        self._wrapped = ranks.wrap(Method(self.model, self.loss))
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
         self._trunk = self._factor = schedule_of(study, settings.schedule, train_split.size)
@@ -322,7 +324,7 @@ class Trainer:
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._slices.next())
-        losses, weights = with_weights(self.loss(self._wrapped, batch))
+        losses, weights = with_weights(self._wrapped(batch, {}))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
             if self._few_steps:
