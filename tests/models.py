@@ -115,6 +115,14 @@ class Frozen(Small):
         return nn.Sequential(nn.Flatten(), *norms, nn.Linear(36, CLASSES))
 
 
+class Following(Small):
+    """A model with statistics of its own, which each forward pass moves."""
+
+    def model(self) -> nn.Module:
+        norm = nn.InstanceNorm1d(6, track_running_stats=True)
+        return nn.Sequential(nn.Flatten(1, 2), norm, nn.Flatten(), nn.Linear(36, CLASSES))
+
+
 class Augmented(MLP):
     """The images, moved and mirrored at random."""
 

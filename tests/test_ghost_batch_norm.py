@@ -1,13 +1,15 @@
 import copy
 import itertools
 
+import models
 import pytest
 import torch
-from conftest import refused
+from conftest import exhaust, make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from orchestrator.training.loop import train_on_ranks
 from orchestrator.workloads import ghost_batch_norm
 from orchestrator.workloads.ghost_batch_norm import (
     GhostBatchNorm,
@@ -218,6 +220,16 @@ def test_settings_that_cannot_be_are_refused() -> None:
         with_ghosts(nn.BatchNorm1d(3, momentum=None), 4)
     with refused("wrong-value", "`track_running_stats`", False):
         with_ghosts(nn.BatchNorm1d(3, track_running_stats=False), 4)
+
+
+@pytest.mark.dear
+def test_buffers_that_depend_on_the_division_of_a_batch_are_refused() -> None:
+    trial = make_trial(models.name(models.Following), budget_steps=4)
+    run_trial(trial)
+    with refused("unusable", "Sequential", "1.running_mean"):
+        run_trial(trial, micro_batch=9)
+    with refused("unusable", "Sequential", "1.running_mean"):
+        exhaust(train_on_ranks(trial, 2))
 
 
 def test_norms_must_see_every_example_once() -> None:

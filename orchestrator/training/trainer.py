@@ -262,6 +262,7 @@ class Trainer:
     def _compute_gradients(self, step: int) -> None:
         """Computes the gradients of the global batch on every rank. If memory runs out, it tries
         again with smaller micro-batches."""
+        before = [buffer.clone() for buffer in self.model.buffers()] if self._guarded == 1 else []
         while True:
             guarded = self._guarded > 0 and self._ranks.count > 1
             try:
@@ -287,8 +288,27 @@ class Trainer:
             if losses is not None:
                 break
             self._make_room(step)
+        if before:
+            self._check_buffers(before)
         self._guarded -= 1
         self._losses.add(self._normalised(losses))
+
+    def _check_buffers(self, before: Sequence[Tensor]) -> None:
+        """Refuses buffers that depend on how a batch is divided. It is asked in the last guarded
+        step, since a model may fill some in its first."""
+        named = dict(self.model.named_buffers())
+        real = (part.nan_to_num(0, 0, 0) for part in named.values() if not part.is_complex())
+        total = sum(float(part.double().sum()) for part in real)
+        # Machines of two kinds may round differently.
+        apart = self._ranks.maximum(total) + self._ranks.maximum(-total) > 1e-6 * abs(total)
+        same = self._slices.pieces == 1 or all(map(torch.equal, before, named.values()))
+        if self._ranks.maximum(apart or not same):
+            raise BadInput(
+                f"No forward pass may change the buffers of {type(self.model).__name__} "
+                f"({', '.join(named)}) where ranks or micro-batches divide a batch. Train on one "
+                "rank with memory for a whole batch, or use layers without such buffers.",
+                code="unusable",
+            )
 
     def _prove(self, step: int) -> None:
         """Compiles the model for the sizes of this stage, outside of the time of training. Refuses
