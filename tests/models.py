@@ -20,6 +20,7 @@ from orchestrator.workloads import (
     random_flip,
     random_shift,
     uniforms,
+    with_ghosts,
 )
 
 EXAMPLES, CLASSES = 150, 4
@@ -106,11 +107,20 @@ class GhostCNN(Small):
 
 
 class Frozen(Small):
-    """A model with a batch norm that is not trained, as in a pretrained model."""
+    """A model with a batch norm that is not trained, as in a pretrained model, and one that is."""
 
     def model(self) -> nn.Module:
-        norm = nn.BatchNorm1d(36).eval()
-        return nn.Sequential(nn.Flatten(), norm, nn.Linear(36, CLASSES))
+        norms = with_ghosts(nn.Sequential(nn.BatchNorm1d(36), nn.BatchNorm1d(36)), 8)
+        norms[0].eval().running_var *= 2
+        return nn.Sequential(nn.Flatten(), *norms, nn.Linear(36, CLASSES))
+
+
+class Following(Small):
+    """A model with statistics of its own, which each forward pass moves."""
+
+    def model(self) -> nn.Module:
+        norm = nn.InstanceNorm1d(6, track_running_stats=True)
+        return nn.Sequential(nn.Flatten(1, 2), norm, nn.Flatten(), nn.Linear(36, CLASSES))
 
 
 class Augmented(MLP):
@@ -248,8 +258,14 @@ class Words(Small):
 
 
 class LSTM(Words):
+    """Its loss takes more of the model than the output."""
+
     def model(self) -> nn.Module:
         return _LSTM()
+
+    def loss(self, model: nn.Module, batch: Batch, *, label_smoothing: float = 0.0) -> Tensor:  # type: ignore[override]
+        losses = super().loss(model, batch, label_smoothing=label_smoothing)
+        return losses + 0.01 * model.head.weight.square().sum()
 
 
 class _LSTM(nn.Module):

@@ -1,13 +1,15 @@
 import copy
 import itertools
 
+import models
 import pytest
 import torch
-from conftest import refused
+from conftest import exhaust, make_trial, refused, run_trial
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from orchestrator.training.loop import train_on_ranks
 from orchestrator.workloads import ghost_batch_norm
 from orchestrator.workloads.ghost_batch_norm import (
     GhostBatchNorm,
@@ -171,9 +173,17 @@ def test_bfloat16_and_no_parameters() -> None:
     assert output.dtype == torch.bfloat16
     assert norm.running_mean.dtype == torch.float32
     torch.testing.assert_close(output.float(), norm(input), atol=0.03, rtol=0)
-    untracked = GhostBatchNorm2d(CHANNELS, track_running_stats=False, ghost_size=4)
-    torch.testing.assert_close(untracked(input), norm(input))
-    commit([untracked])
+
+
+def test_a_frozen_norm_keeps_its_statistics() -> None:
+    norms = [make(GhostBatchNorm1d, ghost_size=4) for _ in range(2)]
+    before = copy.deepcopy(norms[0].eval().state_dict())
+    for norm in norms:
+        norm.defer(2)
+        norm(make_input(8, CHANNELS))
+    commit(norms)
+    assert [norm.num_batches_tracked for norm in norms] == [0, 1]
+    torch.testing.assert_close(norms[0].state_dict(), before, rtol=0, atol=0)
 
 
 def test_with_ghosts_replaces_norms_and_nothing_else() -> None:
@@ -196,6 +206,9 @@ def test_other_batch_norms_are_refused(kind: type[nn.Module]) -> None:
         ghost_norms(model)
     model[1].eval()
     assert ghost_norms(model) == [model[0]]
+    model[1][0].track_running_stats = False
+    with refused("needs-ghosts", "'1.0'"):
+        ghost_norms(model)
 
 
 def test_settings_that_cannot_be_are_refused() -> None:
@@ -205,6 +218,18 @@ def test_settings_that_cannot_be_are_refused() -> None:
         GhostBatchNorm1d(3, ghost_size=1)
     with refused("wrong-value", "`momentum`", None):
         with_ghosts(nn.BatchNorm1d(3, momentum=None), 4)
+    with refused("wrong-value", "`track_running_stats`", False):
+        with_ghosts(nn.BatchNorm1d(3, track_running_stats=False), 4)
+
+
+@pytest.mark.dear
+def test_buffers_that_depend_on_the_division_of_a_batch_are_refused() -> None:
+    trial = make_trial(models.name(models.Following), budget_steps=4)
+    run_trial(trial)
+    with refused("unusable", "Sequential", "1.running_mean"):
+        run_trial(trial, micro_batch=9)
+    with refused("unusable", "Sequential", "1.running_mean"):
+        exhaust(train_on_ranks(trial, 2))
 
 
 def test_norms_must_see_every_example_once() -> None:

@@ -20,6 +20,7 @@ from torch.nn import functional
 from orchestrator.records import EvaluationGrid, Extras, Measurement, Trial
 from orchestrator.training import Ranks
 from orchestrator.training.optimizers import OPTIMIZERS
+from orchestrator.training.same_bits import InWholeVectors
 from orchestrator.training.stack import Stack
 from orchestrator.training.stacked_model import Computation, as_vmap_can
 from orchestrator.training.tape import Taped, Unrepeatable, record
@@ -94,6 +95,20 @@ def test_digits_train_alone_to_the_same_bits(optimizer: str) -> None:
     (stacked,) = train_stacked([trial], 2)
     alone, _ = run_trial(trial)
     assert [each.metrics for each in alone] == [each.metrics for each in stacked]
+
+
+FUNCTIONS = [
+    *(torch.atanh, torch.cosh, torch.exp2, torch.sinh, functional.celu, functional.mish),
+    lambda numbers: torch.atan2(numbers, numbers + 0.3),
+    lambda numbers: functional.celu(numbers.clone(), inplace=True),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_numbers_at_the_end_of_a_tensor_get_the_bits_of_others(function: Any) -> None:
+    numbers = torch.linspace(-0.9, 0.9, 500)
+    with InWholeVectors():
+        assert torch.equal(function(numbers), torch.cat([*map(function, numbers.split(1))]))
 
 
 NETWORKS = {

@@ -44,6 +44,8 @@ class GhostBatchNorm(_BatchNorm):
     folds: ClassVar[bool] = True
     """Whether ghosts of equal size may be normalised at once."""
     momentum: float
+    running_mean: Tensor
+    running_var: Tensor
     total_ghosts: int | None = None
     """Number of ghosts of a global batch, on all ranks and in all micro-batches together; None if
     updates are not deferred."""
@@ -61,6 +63,9 @@ class GhostBatchNorm(_BatchNorm):
             raise wrong_value("`ghost_size`", "at least 2", ghost_size)
         if self.momentum is None:
             raise wrong_value("`momentum` of a ghost norm", "a number, such as 0.1", None)
+        if not self.track_running_stats:
+            rule = "true, since evaluations must not depend on how examples are divided"
+            raise wrong_value("`track_running_stats` of a ghost norm", rule, False)
         self.ghost_size = ghost_size
 
     def defer(self, total_ghosts: int | None) -> None:
@@ -81,25 +86,24 @@ class GhostBatchNorm(_BatchNorm):
             runs = [(size, len(list(same))) for size, same in groupby(sizes)]
         else:
             runs = [(size, 1) for size in sizes]
-        like = next(t for t in (self.running_mean, self.weight, input) if t is not None)
         pieces = input.split_with_sizes([size * equal for size, equal in runs])
         # Each run gets separate tensors: `vmap` loses values written to a part of another tensor.
         means, variances = (
-            [like.new_zeros(equal * self.num_features) for _, equal in runs] for _ in range(2)
+            [self.running_mean.new_zeros(equal * self.num_features) for _, equal in runs]
+            for _ in range(2)
         )
         outputs = list(map(self._normalise, pieces, means, variances))
-        if self.track_running_stats:
-            if pieces[-1].numel() == self.num_features:
-                # The unbiased variance of a single value is 0/0. It counts as 0 here.
-                variances[-1] = torch.zeros_like(variances[-1])
-            shape = (-1, self.num_features)
-            sums = torch.stack(
-                [torch.cat(parts).view(shape).sum(dim=0) for parts in (means, variances)]
-            )
-            self.pending = sums if self.pending is None else self.pending + sums
-            self.pending_ghosts += count
-            if self.total_ghosts is None and count:
-                commit([self])
+        if pieces[-1].numel() == self.num_features:
+            # The unbiased variance of a single value is 0/0. It counts as 0 here.
+            variances[-1] = torch.zeros_like(variances[-1])
+        shape = (-1, self.num_features)
+        sums = torch.stack(
+            [torch.cat(parts).view(shape).sum(dim=0) for parts in (means, variances)]
+        )
+        self.pending = sums if self.pending is None else self.pending + sums
+        self.pending_ghosts += count
+        if self.total_ghosts is None and count:
+            commit([self])
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
@@ -144,9 +148,8 @@ class _AroundOwnForward(GhostBatchNorm):
     def _normalise(self, piece: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
         names = ("running_mean", "running_var", "num_batches_tracked", "momentum")
         saved = {name: getattr(self, name) for name in names}
-        if self.track_running_stats:
-            self.running_mean, self.running_var = mean, variance
-            self.num_batches_tracked, self.momentum = None, 1.0
+        self.running_mean, self.running_var = mean, variance
+        self.num_batches_tracked, self.momentum = None, 1.0
         try:
             output: Tensor = super(GhostBatchNorm, self).forward(piece)
             return output
@@ -198,7 +201,7 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
     for name, module in model.named_modules():
         if isinstance(module, GhostBatchNorm):
             norms.append(module)
-        elif isinstance(module, _BatchNorm) and module.training:
+        elif isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats):
             raise BadInput(
                 "A batch norm's statistics must not depend on how a batch is spread over ranks and "
                 f"micro-batches, but those of {name!r}, a {type(module).__name__}, would. Return "
@@ -213,8 +216,7 @@ def ghost_norms(model: nn.Module) -> list[GhostBatchNorm]:
 
 def running_statistics(modules: Sequence[GhostBatchNorm]) -> list[Tensor]:
     """Returns the running means and variances in a fixed order."""
-    buffers = (b for module in modules for b in (module.running_mean, module.running_var))
-    return [buffer for buffer in buffers if buffer is not None]
+    return [b for module in modules for b in (module.running_mean, module.running_var)]
 
 
 @torch.no_grad()
@@ -224,7 +226,7 @@ def commit(
     """Moves the running statistics by the pending sums, once per optimizer step, and clears these
     sums. If several ranks share a batch, `over_ranks` adds up what they pass to it, and every rank
     commits, with ghosts or without."""
-    modules = [module for module in modules if module.track_running_stats]
+    modules = [module for module in modules if module.training]  # those of frozen norms stay
     if not modules:
         return
     total, seen = check_ghosts(modules)

@@ -28,8 +28,13 @@ LONGEST_VECTOR = 64
 """An upper bound on the number of elements that a kernel computes at once."""
 
 FUNCTIONS = {
+    aten.atan2.default,
+    aten.atanh.default,
+    aten.celu.default,
+    aten.cosh.default,
     aten.elu.default,
     aten.elu_backward.default,
+    aten.exp2.default,
     aten.gelu.default,
     aten.gelu_backward.default,
     aten.logaddexp.default,
@@ -40,6 +45,7 @@ FUNCTIONS = {
     aten.sigmoid.default,
     aten.silu.default,
     aten.silu_backward.default,
+    aten.sinh.default,
     aten.softplus.default,
     aten.softplus_backward.default,
 }
@@ -51,6 +57,7 @@ a slot on, it saves time to compute a class of many examples at once."""
 PRODUCTS = (0, 1, 2, 3)
 """Powers that torch computes by copying and multiplying."""
 IN_PLACE = {
+    aten.celu_.default: aten.celu.default,
     aten.elu_.default: aten.elu.default,
     aten.pow_.Scalar: aten.pow.Tensor_Scalar,
     aten.sigmoid_.default: aten.sigmoid.default,

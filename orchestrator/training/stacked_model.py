@@ -20,12 +20,7 @@ from orchestrator.training.rules import Numbers
 from orchestrator.training.tape import Taped
 from orchestrator.workloads import Batch, Workload, mapped
 from orchestrator.workloads.base import cross_entropies
-from orchestrator.workloads.ghost_batch_norm import (
-    GhostBatchNorm,
-    check_ghosts,
-    discard,
-    ghost_norms,
-)
+from orchestrator.workloads.ghost_batch_norm import check_ghosts, discard, ghost_norms
 from orchestrator.workloads.trees import leaves
 
 CONVOLUTIONS = {torch.ops.aten.convolution.default, torch.ops.aten._convolution.default}
@@ -37,7 +32,7 @@ class Computation:
 
     def __init__(self, model: nn.Module, workload: Workload) -> None:
         """`model` is the new model of a trial that trains alone."""
-        self.module, self.norms = model, ghost_norms(model)
+        self.module, self.norms = model, [norm for norm in ghost_norms(model) if norm.training]
         # Dropout layers of probability 0 stay in evaluation mode. In training mode they would draw
         # random numbers, which `vmap` does not support.
         for module in model.modules():
@@ -93,8 +88,8 @@ class Computation:
             with torch.enable_grad(), as_vmap_can():
                 losses, statistics = vmap(one)(weights, fixed, numbers, batch)
                 total = Mean.apply(losses)  # type: ignore[no-untyped-call]
-            if tracking := [norm for norm in self.norms if norm.track_running_stats]:
-                check_ghosts(tracking)
+            if self.norms:
+                check_ghosts(self.norms)
         finally:
             discard(self.norms)
         gradients = torch.autograd.grad(total, weights)
@@ -159,11 +154,8 @@ class StackedModel:
     def _find_parts(self) -> None:
         """Looks up the parts of `weights` and `fixed` that steps read and change."""
         self._views = self.layout.views(self.weights)
-        tracking = [
-            (name, module)
-            for name, module in self.module.named_modules()
-            if isinstance(module, GhostBatchNorm) and module.track_running_stats
-        ]
+        norms = self.computation.norms
+        tracking = [(name, norm) for name, norm in self.module.named_modules() if norm in norms]
         buffers = {name.rpartition(".")[::2]: tensor for name, tensor in self.fixed.items()}
         parts = ("running_mean", "running_var")
         self._running = [buffers[name, part] for name, _ in tracking for part in parts]

@@ -22,6 +22,7 @@ from orchestrator.training.modifiers import Average, Function, Stream, in_precis
 from orchestrator.training.optimizers import make_optimizer
 from orchestrator.training.ranks import Ranks, strictly_alike
 from orchestrator.training.settings import sort
+from orchestrator.training.stacked_model import Method
 from orchestrator.workloads import Batch, Split, Workload, ghosts
 from orchestrator.workloads.ghost_batch_norm import commit, discard, ghost_norms
 
@@ -83,8 +84,9 @@ class Trainer:
             torch.zeros(1, requires_grad=True).backward(torch.ones(1))  # type: ignore[no-untyped-call]
         if self._modifiers.compile:
             compile_in_place(self.model)
-        # This comes last, since modules must not change once hooks on gradients are registered.
-        self._wrapped = ranks.wrap(self.model)
+        # This comes last, since modules must not change once hooks on gradients are registered. The
+        # loss is within, since it may use more of the model than its output.
+        self._wrapped = ranks.wrap(Method(self.model, self.loss))
 
         self._base_rates = [group.get("lr", math.nan) for group in self.optimizer.param_groups]
         self._trunk = self._factor = schedule_of(study, settings.schedule, train_split.size)
@@ -260,6 +262,7 @@ class Trainer:
     def _compute_gradients(self, step: int) -> None:
         """Computes the gradients of the global batch on every rank. If memory runs out, it tries
         again with smaller micro-batches."""
+        before = [buffer.clone() for buffer in self.model.buffers()] if self._guarded == 1 else []
         while True:
             guarded = self._guarded > 0 and self._ranks.count > 1
             try:
@@ -285,8 +288,27 @@ class Trainer:
             if losses is not None:
                 break
             self._make_room(step)
+        if before:
+            self._check_buffers(before)
         self._guarded -= 1
         self._losses.add(self._normalised(losses))
+
+    def _check_buffers(self, before: Sequence[Tensor]) -> None:
+        """Refuses buffers that depend on how a batch is divided. It is asked in the last guarded
+        step, since a model may fill some in its first."""
+        named = dict(self.model.named_buffers())
+        real = (part.nan_to_num(0, 0, 0) for part in named.values() if not part.is_complex())
+        total = sum(float(part.double().sum()) for part in real)
+        # Machines of two kinds may round differently.
+        apart = self._ranks.maximum(total) + self._ranks.maximum(-total) > 1e-6 * abs(total)
+        same = self._slices.pieces == 1 or all(map(torch.equal, before, named.values()))
+        if self._ranks.maximum(apart or not same):
+            raise BadInput(
+                f"No forward pass may change the buffers of {type(self.model).__name__} "
+                f"({', '.join(named)}) where ranks or micro-batches divide a batch. Train on one "
+                "rank with memory for a whole batch, or use layers without such buffers.",
+                code="unusable",
+            )
 
     def _prove(self, step: int) -> None:
         """Compiles the model for the sizes of this stage, outside of the time of training. Refuses
@@ -322,7 +344,7 @@ class Trainer:
 
     def _backward_piece(self) -> tuple[Tensor, Tensor | None]:
         batch = self.cast(self._slices.next())
-        losses, weights = with_weights(self.loss(self._wrapped, batch))
+        losses, weights = with_weights(self._wrapped(batch, {}))
         shares = self._shares_like(losses) if weights is None else weights.to(losses.dtype)
         with strictly_alike() if self._strict else nullcontext():
             if self._few_steps:
