@@ -79,6 +79,18 @@ def refuse_other_ranks(ranks: int) -> None:
         )
 
 
+def refuse_other_batch(size: int, passes: int, ranks: int) -> None:
+    """Raises `RuntimeError` if a trainer's step takes another number of examples than the trial's:
+    every number of examples, and so the curve, would be that of another batch size."""
+    told = json.loads(os.environ.get("ORCHESTRATE_TRIAL", "{}")).get("batch_size")
+    if told not in (None, size * passes * ranks):
+        raise RuntimeError(
+            f"the batch size of the trial is {told}, but the trainer takes {size} examples a pass "
+            f"x {passes} passes x {ranks} ranks for each step. Let the command give it "
+            f"{{batch_size_per_device}} and {{accumulation_steps}}, and start {{devices}} ranks"
+        )
+
+
 def _as_first_says(together: Any, goes_on: bool) -> bool:
     """The answer of rank 0, over a group of its own: the script's may be busy, or on GPUs."""
     import torch
