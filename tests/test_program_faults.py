@@ -133,6 +133,12 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("print('a hint')", False, "a hint\nthe program ended without a report. It must"),
         ("tell(1, loss=5)\nsys.exit('no data')", False, "the program ended with code 1\nno data"),
         ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
+        (  # as on a machine that is taken away, where it saves its state
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntell(1, loss=5)\n"
+            "os.kill(os.getppid(), signal.SIGTERM)\n" + FOR_EVER,
+            True,
+            "the program ended by signal 15",
+        ),
         ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
         ("tell(1, los=0.1)", False, "Unknown metric 'loss'. Did you mean 'los'?"),
         (

@@ -131,8 +131,14 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         log.close()
         return {"code": 127, "last": [f"{order['command'][0]}: {error.strerror or error}"]}
+    told: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        told.append(number)
+        _send(program.pid, number)
+
     for number in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
-        signal.signal(number, lambda number, _: _send(program.pid, number))
+        signal.signal(number, pass_on)
     assert program.stdout is not None
     output = program.stdout.fileno()
     for file in (0, woken, output):
@@ -159,7 +165,8 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
             log.write(part)
     log.close()
     return {
-        "code": program.returncode,
+        # One that saves its state and ends well, as it was told to, has not trained to its end.
+        "code": program.returncode or -sum(told[:1]),
         "last": [line.decode(errors="replace") for line in log.last],
     }
 
