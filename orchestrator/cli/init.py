@@ -136,7 +136,8 @@ GUESSED = """\
 """
 
 TWO_WAYS = r"""
-    # TODO: say its numbers. Either two lines in the script do so:
+    # TODO: say its numbers. Either two lines in the script do so (for trainers of Hugging Face and
+    # Lightning, `ReportCallback` of orchestrator.programs.huggingface or .lightning):
     #   from orchestrator import report
     #   if not report(step, {"val/loss": loss}): break
     # or `metrics`, a regular expression for lines of its output:
@@ -207,7 +208,8 @@ def _numbers(output: str, reports: Sequence[bytes]) -> str:
     if not found or not goal:
         return TWO_WAYS.strip("\n")
     return (
-        f"{said}\n    # TODO: choose a harder goal. This is the best value of a short run.\n"
+        f"{said}\n    # TODO: take a harder goal, of a validation set: a batch passes it by luck.\n"
+        f"    # This is the best value of a short run.\n"
         f"    goal: {goal}"
     )
 
