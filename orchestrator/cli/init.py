@@ -223,6 +223,7 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
     """Runs a command for some seconds: its output, its end, if any, and its reports."""
     from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
+    from orchestrator.programs.keeper import COLOURS
     from orchestrator.programs.starting import Kept, Start, environment
 
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
@@ -245,4 +246,5 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         )
         with closing(Kept(start)) as kept:
             exit_ = kept.ended(seconds)
-        return output.read_text(errors="replace"), exit_, list(Lines(reports).new(1))
+        said = COLOURS.sub(b"", output.read_bytes()).decode(errors="replace")
+        return said, exit_, list(Lines(reports).new(1))

@@ -35,6 +35,9 @@ LOG_BYTES = 1_000_000
 LAST = 20
 """Lines of output that are told when a program fails."""
 
+COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+"""What writes in colours or moves the cursor of a terminal. Its digits are none of a number."""
+
 OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitcode: (-?))?")
 """Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
 signal. What it says then is longer than that, and hides the error."""
@@ -68,7 +71,7 @@ class Log:
         del self._end[:more]
 
     def _see(self, line: bytes) -> None:
-        if line.strip():
+        if (line := COLOURS.sub(b"", line)).strip():
             launcher = OF_TORCHRUN.search(line)
             if not self._failed and (launcher is None or launcher[2]):
                 self.last = [*self.last[1 - LAST :], line[:500]]
