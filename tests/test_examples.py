@@ -115,7 +115,7 @@ def test_a_step_of_another_batch_size_is_refused(name: str, options: str, tmp_pa
         env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": f'{{"batch_size": {size}}}'},
         cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
-    assert f"{size} examples a pass x 4 passes x 1 ranks" in done.stderr
+    assert f"takes {4 * size} examples on 1 ranks" in done.stderr
     assert not (tmp_path / "reports").exists()
 
 

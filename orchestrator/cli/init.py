@@ -199,7 +199,7 @@ def _numbers(output: str, reports: Sequence[bytes]) -> str:
 
     if found := in_output([line.decode(errors="replace") for line in reports]):
         said, goal = "    # It calls orchestrator.report.", goal_of(found.said, found.values)
-    elif found := in_output(re.split(r"[\r\n]+", output)):
+    elif found := in_output(re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*\w", "", output))):
         goal = goal_of(found.name, found.values)
         said = (
             f"    # Guessed from the line: {escaped(cut(found.line, 150))}\n"
@@ -208,8 +208,7 @@ def _numbers(output: str, reports: Sequence[bytes]) -> str:
     if not found or not goal:
         return TWO_WAYS.strip("\n")
     return (
-        f"{said}\n    # TODO: take a harder goal, of a validation set: a batch passes it by luck.\n"
-        f"    # This is the best value of a short run.\n"
+        f"{said}\n    # TODO: take a harder goal, of a validation set: this is of a short run.\n"
         f"    goal: {goal}"
     )
 
@@ -223,7 +222,6 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
     """Runs a command for some seconds: its output, its end, if any, and its reports."""
     from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
-    from orchestrator.programs.keeper import COLOURS
     from orchestrator.programs.starting import Kept, Start, environment
 
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
@@ -246,5 +244,4 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         )
         with closing(Kept(start)) as kept:
             exit_ = kept.ended(seconds)
-        said = COLOURS.sub(b"", output.read_bytes()).decode(errors="replace")
-        return said, exit_, list(Lines(reports).new(1))
+        return output.read_text(errors="replace"), exit_, list(Lines(reports).new(1))

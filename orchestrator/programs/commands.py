@@ -168,8 +168,7 @@ def filled(text: str, values: Mapping[str, Value]) -> str:
 
 
 def written(value: Value) -> str:
-    """A value as programs read it, and as YAML does: its 1e-05 is a text, its 1.0e-05 a number."""
-    if isinstance(value, float):
+    if isinstance(value, float):  # YAML takes 1e-05 for a text
         return re.sub(r"^(-?\d)e", r"\1.0e", str(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 

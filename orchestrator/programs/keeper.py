@@ -35,8 +35,7 @@ LOG_BYTES = 1_000_000
 LAST = 20
 """Lines of output that are told when a program fails."""
 
-COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
-"""What writes in colours or moves the cursor of a terminal. Its digits are none of a number."""
+COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")  # Their digits are none of a number.
 
 OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitcode: (-?))?")
 """Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
@@ -134,14 +133,9 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         log.close()
         return {"code": 127, "last": [f"{order['command'][0]}: {error.strerror or error}"]}
-    told: list[int] = []
-
-    def pass_on(number: int, _: object) -> None:
-        told.append(number)
-        _send(program.pid, number)
-
-    for number in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
-        signal.signal(number, pass_on)
+    told: dict[int, int] = {}
+    for n in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
+        signal.signal(n, lambda number, _: _send(program.pid, told.setdefault(number, number)))
     assert program.stdout is not None
     output = program.stdout.fileno()
     for file in (0, woken, output):
@@ -169,7 +163,7 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
     log.close()
     return {
         # One that saves its state and ends well, as it was told to, has not trained to its end.
-        "code": program.returncode or -sum(told[:1]),
+        "code": program.returncode or -next(iter(told), 0),
         "last": [line.decode(errors="replace") for line in log.last],
     }
 

@@ -54,8 +54,7 @@ def last_line(error: str | None) -> str | None:
 def best_short_of(
     study: Study, goal: Goal, values: NDArray[np.float64], last: int
 ) -> tuple[str, ...]:
-    """A warning that no trial passed the goal, with the best of the measured `values`. `last` is
-    the last of their steps, after which a program may have ended by itself."""
+    """A warning that no trial passed the goal, with the best value up to the `last` step."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return ()
