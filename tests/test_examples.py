@@ -101,6 +101,26 @@ def test_a_batch_that_is_divided_over_more_ranks_than_train_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("name", "options"),
+    [("hf_trainer", "--output_dir out --use_cpu --gradient_accumulation_steps 4"), ("own", "")],
+)
+def test_a_step_of_another_batch_size_is_refused(name: str, options: str, tmp_path: Path) -> None:
+    """As if the command gave the trial's batch size where the trainer takes that of a pass."""
+    text = (EXAMPLES / "lit_trainer.py").read_text()
+    text = text.replace("logger=False", "logger=False, accumulate_grad_batches=4")
+    (tmp_path / "own.py").write_text(text)
+    size = 8 if name == "hf_trainer" else 32
+    done = subprocess.run(
+        [sys.executable, (EXAMPLES if options else tmp_path) / f"{name}.py", *options.split()],
+        env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": f'{{"batch_size": {size}}}'},
+        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    assert f"takes {4 * size} examples on 1 ranks" in done.stderr
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("failure", "told"),
     [("raise SystemExit('no data')", "no data"), ("os.kill(os.getpid(), 9)", "exitcode: -9")],
 )

@@ -53,6 +53,8 @@ def test_a_command_keeps_what_it_says_itself() -> None:
     assert [default_of(option, help_) for option in found.values()] == [0.5, 3, None]
     twice = "  --learning_rate X, --learning-rate X\n   (default:\n   5e-05)\n  --n N (default: 3)"
     assert default_of("--learning_rate", twice) == 5e-5
+    assert default_of("--lr", "  --lr: Rate.\n    (default: '0.5')\n    (a number)") == 0.5  # absl
+    assert default_of("--lr", "    -l, --lr=LR\n        Default: 0.5") == 0.5  # fire
     given = {option: name for name, option in found.items()}
     assert completed("t --steps=9 --seed 3 x", given) == (
         "t --steps steps --seed seed x --lr learning_rate"

@@ -17,6 +17,7 @@ from orchestrator.analysis.pairs import Answers, sides_of
 from orchestrator.analysis.points import beside_minima, points_of
 from orchestrator.analysis.words import steps_of
 from orchestrator.records import EvaluationGrid, Goal, Range, Status
+from orchestrator.records.studies import Program
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.content import Panel
 from orchestrator.results import FrontierRow, frontier_of, to_csv
@@ -212,3 +213,16 @@ def test_whether_a_study_has_finished_is_told_by_its_files(
     run.create({"name": "x"}, [more], {})
     (grown,) = frontier_of(run)
     assert not grown.finished
+
+
+def test_a_study_whose_program_ended_before_its_budget_has_finished(tmp_path: Path) -> None:
+    program = Program(command=("train",))
+    study = make_trial(
+        goals=["val/error < 0.1"], trials=1, space=RATES, budget_steps=40, program=program
+    ).study
+    run = new_run(tmp_path, study)
+    run.write(ended(study, 0, "exhausted", {30: 0.5}))
+    run.put_together(study.key, finished=True)
+    (row,) = frontier_of(run)
+    assert row.finished
+    assert "the last report was at step 30 of 40" in row.warnings[0]

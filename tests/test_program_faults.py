@@ -26,7 +26,7 @@ from driving import children
 from orchestrator.files.places import Place
 from orchestrator.programs import starting, trials
 from orchestrator.programs.hearing import Events, Lines, ProgramFailed
-from orchestrator.programs.keeper import LOG_BYTES
+from orchestrator.programs.keeper import LOG_BYTES, Log
 from orchestrator.programs.starting import Devices, Kept, Start
 from orchestrator.programs.trials import Event, train_program
 from orchestrator.records import MANY, EvaluationGrid, FinishedTrial, Goal, Heard, Program, Trial
@@ -133,6 +133,12 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         ("print('a hint')", False, "a hint\nthe program ended without a report. It must"),
         ("tell(1, loss=5)\nsys.exit('no data')", False, "the program ended with code 1\nno data"),
         ("os.kill(os.getpid(), signal.SIGKILL)", True, "the program ended by signal 9"),
+        (  # as on a machine that is taken away, where it saves its state
+            "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\ntell(1, loss=5)\n"
+            "os.kill(os.getppid(), signal.SIGTERM)\n" + FOR_EVER,
+            True,
+            "the program ended by signal 15",
+        ),
         ("tell(2000, loss=0.1)", False, "its first report was that of step 2,000, after its"),
         ("tell(1, los=0.1)", False, "Unknown metric 'loss'. Did you mean 'los'?"),
         (
@@ -520,6 +526,14 @@ def test_the_whole_family_ends_although_its_keeper_is_stopped(
     wait_for(lambda: len([*tmp_path.glob("[0-9]*")]) == 4)
     kept._keeper.send_signal(signal.SIGSTOP)
     kept.close()
+
+
+def test_colours_are_no_part_of_numbers(tmp_path: Path) -> None:
+    lines: list[bytes] = []
+    log = Log(str(tmp_path / "log.txt"), lines.append)
+    log.write(b"step \x1b[1;36m50\x1b[0m loss \x1b[1;36m0.5\x1b[0m\n")
+    log.close()
+    assert lines == log.last == [b"step 50 loss 0.5"]
 
 
 RESUMES = """

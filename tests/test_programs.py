@@ -123,6 +123,15 @@ def test_placeholders(folder: Path, command: Any, more: dict[str, Any], found: l
     assert command_of(study, 2)[2:] == found
 
 
+def test_a_small_value_is_a_number_in_yaml(folder: Path) -> None:
+    (study, *_) = studies_of(
+        {"program": f"{COMMAND} --decay={{decay}}"},
+        recipes=[{"name": "sgd", "space": {"learning_rate": 0.1, "decay": 1e-5}}],
+    )
+    (found,) = (each for each in command_of(study, decay=1e-5) if each.startswith("--decay="))
+    assert yaml.safe_load(found.partition("=")[2]) == 1e-5
+
+
 def test_a_value_stays_within_its_argument(folder: Path) -> None:
     (study, *_) = studies_of(
         recipes=[{"name": "sgd", "space": {"learning_rate": 0.1, "name": "x; {seed} '"}}],

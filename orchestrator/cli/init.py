@@ -136,7 +136,8 @@ GUESSED = """\
 """
 
 TWO_WAYS = r"""
-    # TODO: say its numbers. Either two lines in the script do so:
+    # TODO: say its numbers. Either two lines in the script do so (for trainers of Hugging Face and
+    # Lightning, `ReportCallback` of orchestrator.programs.huggingface or .lightning):
     #   from orchestrator import report
     #   if not report(step, {"val/loss": loss}): break
     # or `metrics`, a regular expression for lines of its output:
@@ -198,7 +199,7 @@ def _numbers(output: str, reports: Sequence[bytes]) -> str:
 
     if found := in_output([line.decode(errors="replace") for line in reports]):
         said, goal = "    # It calls orchestrator.report.", goal_of(found.said, found.values)
-    elif found := in_output(re.split(r"[\r\n]+", output)):
+    elif found := in_output(re.split(r"[\r\n]+", re.sub(r"\x1b\[[\d;?]*\w", "", output))):
         goal = goal_of(found.name, found.values)
         said = (
             f"    # Guessed from the line: {escaped(cut(found.line, 150))}\n"
@@ -207,7 +208,7 @@ def _numbers(output: str, reports: Sequence[bytes]) -> str:
     if not found or not goal:
         return TWO_WAYS.strip("\n")
     return (
-        f"{said}\n    # TODO: choose a harder goal. This is the best value of a short run.\n"
+        f"{said}\n    # TODO: take a harder goal, of a validation set: this is of a short run.\n"
         f"    goal: {goal}"
     )
 

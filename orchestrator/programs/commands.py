@@ -168,6 +168,8 @@ def filled(text: str, values: Mapping[str, Value]) -> str:
 
 
 def written(value: Value) -> str:
+    if isinstance(value, float):  # YAML takes 1e-05 for a text
+        return re.sub(r"^(-?\d)e", r"\1.0e", str(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -29,7 +29,7 @@ OF_OTHERS = re.compile(r"val|test|log|save|warm|sched|decay")
 """What stands before the dot in options that only look like the above."""
 
 OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*\w")
-DEFAULT = re.compile(r"defaults?(?: to|:|=| is)?\s*(\d*\.?\d+(?:e[-+]?\d+)?)")
+DEFAULT = re.compile(r"(?i:defaults?(?: to|:|=| is)?\s*'?(\d*\.?\d+(?:e[-+]?\d+)?))")
 
 NUMBER = r"(?i:[-+]?(?:\d+(?:,\d{3})*\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf)"
 STEP = re.compile(

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from orchestrator.programs.reporting import refuse_other_ranks, report
+from orchestrator.programs.reporting import refuse_other_batch, report
 
 TIMES = ("_runtime", "_per_second", "_time")
 """Ends of the names of metrics that say how long an evaluation took."""
@@ -18,8 +18,11 @@ class ReportCallback(TrainerCallback):
 
     _trains = False
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        refuse_other_ranks(args.world_size * max(args.n_gpu, 1))
+    def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        shared = args.parallelism_config or getattr(more.get("model"), "_tp_size", None)
+        known = not (shared or args.accelerator_config.split_batches)  # else ranks share examples
+        whole = state.train_batch_size * args.gradient_accumulation_steps * args.world_size
+        refuse_other_batch(args.world_size * max(args.n_gpu, 1), whole if known else None)
         self._trains = True
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:

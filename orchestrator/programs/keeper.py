@@ -35,6 +35,8 @@ LOG_BYTES = 1_000_000
 LAST = 20
 """Lines of output that are told when a program fails."""
 
+COLOURS = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")  # Their digits are none of a number.
+
 OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitcode: (-?))?")
 """Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
 signal. What it says then is longer than that, and hides the error."""
@@ -68,7 +70,7 @@ class Log:
         del self._end[:more]
 
     def _see(self, line: bytes) -> None:
-        if line.strip():
+        if (line := COLOURS.sub(b"", line)).strip():
             launcher = OF_TORCHRUN.search(line)
             if not self._failed and (launcher is None or launcher[2]):
                 self.last = [*self.last[1 - LAST :], line[:500]]
@@ -131,8 +133,9 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
     except OSError as error:
         log.close()
         return {"code": 127, "last": [f"{order['command'][0]}: {error.strerror or error}"]}
-    for number in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
-        signal.signal(number, lambda number, _: _send(program.pid, number))
+    told: dict[int, int] = {}
+    for n in (signal.SIGTERM, signal.SIGUSR1):  # those of a machine that is taken away
+        signal.signal(n, lambda number, _: _send(program.pid, told.setdefault(number, number)))
     assert program.stdout is not None
     output = program.stdout.fileno()
     for file in (0, woken, output):
@@ -159,7 +162,8 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
             log.write(part)
     log.close()
     return {
-        "code": program.returncode,
+        # One that saves its state and ends well, as it was told to, has not trained to its end.
+        "code": program.returncode or -next(iter(told), 0),
         "last": [line.decode(errors="replace") for line in log.last],
     }
 

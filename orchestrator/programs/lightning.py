@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orchestrator.programs.reporting import refuse_other_ranks, report
+from orchestrator.programs.reporting import refuse_other_batch, report
 
 
 class ReportCallback(Callback):
@@ -13,8 +13,13 @@ class ReportCallback(Callback):
 
     _last = -1
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        refuse_other_ranks(trainer.world_size)
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        replicas = (trainer.distributed_sampler_kwargs or {}).get("num_replicas", 1)
+        times = trainer.accumulate_grad_batches * replicas
+        # A loader that has no size, or whose rows are batches, doesn't tell; nor do steps by hand.
+        size = getattr(trainer.train_dataloader, "batch_size", None) or 1
+        known = min(size, times) > 1 and pl_module.automatic_optimization
+        refuse_other_batch(trainer.world_size, size * times if known else None)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":

@@ -51,11 +51,8 @@ def _write(file: str, step: int, metrics: Mapping[str, Any]) -> None:
             f"report(step, metrics): step must be a number and metrics a dict of names and "
             f"numbers, but got {step!r} and {metrics!r} ({error})"
         ) from None
-    handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    try:
-        os.write(handle, f"{line}\n".encode())
-    finally:
-        os.close(handle)
+    with open(file, "ab", buffering=0) as handle:
+        handle.write(f"{line}\n".encode())
 
 
 def _distributed() -> Any:
@@ -63,19 +60,25 @@ def _distributed() -> Any:
     together = sys.modules.get("torch.distributed")
     if together is None or not together.is_available() or not together.is_initialized():
         return None
-    refuse_other_ranks(together.get_world_size())
+    refuse_other_batch(together.get_world_size())
     return together if together.get_world_size() > 1 else None
 
 
-def refuse_other_ranks(ranks: int) -> None:
+def refuse_other_batch(ranks: int, examples: int | None = None) -> None:
     """Raises `RuntimeError` if the batch was divided over another number of devices than train: the
-    batch size of each step would not be that of the trial."""
+    batch size of each step would not be that of the trial. So does a step of other `examples`."""
     told = json.loads(os.environ.get("ORCHESTRATE_TRIAL", "{}"))
     if "batch_size_per_device" in told and told["devices"] != ranks:
         raise RuntimeError(
             f"the batch of {told['batch_size']} is divided by {told['devices']}, the number of "
             f"devices by `resources`, but the number of ranks is {ranks}. Let the command start "
             f"{{devices}} of them, or change `resources`"
+        )
+    if examples not in (None, told.get("batch_size", examples)):
+        raise RuntimeError(
+            f"a step of the trainer takes {examples} examples on {ranks} ranks, but the trial's "
+            f"batch size is {told['batch_size']}. Give it {{batch_size_per_device}} and "
+            f"{{accumulation_steps}}, and start {{devices}} ranks"
         )
 
 

@@ -73,8 +73,8 @@ def has_finished(study: Study, trials: pa.Table) -> bool:
     ends = [*zip(trials["status"].to_pylist(), trials["steps"].to_pylist(), strict=True)]
     statuses = Counter(status for status, _ in ends)
     raised = any(steps < study.budget_steps for status, steps in ends if status == "exhausted")
-    if raised and study.cooldown is None:
-        return False  # the budget has been raised since the trial ended
+    if raised and study.cooldown is None and study.program is None:
+        return False  # the budget has been raised since the trial ended; that of a program can't be
     if is_noted_over(trials) and statuses.total() >= min(study.trials, study.launches):
         return True
     # Diverged trials are replaced by others, which may not have been trained yet.

@@ -286,7 +286,8 @@ def _row(
     )
     if best is None:
         kept = np.isin(trial, [*counted.row_of])
-        return replace(row, warnings=row.warnings + best_short_of(goal, value[kept]))
+        short = best_short_of(study, goal, value[kept], step[kept].max(initial=0))
+        return replace(row, warnings=row.warnings + short)
     steps, index = best
     rows = [counted.row_of[index] for _, index in firsts[:3]]
     winner = trials.slice(rows[0], 1).to_pylist()[0]

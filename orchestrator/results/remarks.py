@@ -51,14 +51,18 @@ def last_line(error: str | None) -> str | None:
     return last
 
 
-def best_short_of(goal: Goal, values: NDArray[np.float64]) -> tuple[str, ...]:
-    """A warning that no trial passed the goal, with the best of the measured `values`."""
+def best_short_of(
+    study: Study, goal: Goal, values: NDArray[np.float64], last: int
+) -> tuple[str, ...]:
+    """A warning that no trial passed the goal, with the best value up to the `last` step."""
     finite = values[np.isfinite(values)]
     if not len(finite):
         return ()
     best = finite.min() if goal.direction == "<" else finite.max()
     verb = "held" if goal.passed(best) else "passed"
-    return (f"no trial {verb} {goal}; the best measured value is {best:.6g}",)
+    short = study.program is not None and last < study.budget_steps
+    until = f"; the last report was at step {last:,} of {study.budget_steps:,}" if short else ""
+    return (f"no trial {verb} {goal}; the best measured value is {best:.6g}{until}",)
 
 
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
