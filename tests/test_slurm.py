@@ -249,3 +249,29 @@ def test_a_preempted_job_is_put_back_though_its_sweep_has_ended(tmp_path: Path) 
         slurm.do("sbatch", "--partition=urgent", "--wrap=sleep 60")
         slurm.until(lambda: slurm.state(job) in {"PENDING", "FAILED"})
         assert slurm.state(job) == "PENDING", slurm.said()
+
+
+def test_the_first_node_waits_for_the_others() -> None:
+    """Its sweep may be done at once, and a node that comes later would look for it in vain."""
+    names = ("SLURM_STEP_ID", "SLURM_PROCID")
+    counts = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "3"}
+    job = {"SLURM_JOB_ID": str(os.getpid() % 5000), "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+    code = "import orchestrator.cluster.slurm as s; print(s.Node.here().port, flush=True); "
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "print(s.take_part())"],
+        env={**os.environ, **dict.fromkeys(names, "0"), **counts, **job},
+        stdout=subprocess.PIPE, text=True,
+    ) as first:  # fmt: skip
+        assert first.stdout is not None
+        at = ("127.0.0.1", int(first.stdout.readline()) + 1)
+        with wait_for(lambda: connected(at), first):
+            with pytest.raises(subprocess.TimeoutExpired):
+                first.wait(1)
+            with socket.create_connection(at):
+                assert first.stdout.read() == "True\n"
+
+
+def connected(at: tuple[str, int]) -> socket.socket | None:
+    with suppress(OSError):
+        return socket.create_connection(at)
+    return None
