@@ -322,6 +322,30 @@ def test_all_ranks_may_report_the_same(tmp_path: Path) -> None:
     assert losses(finished) == [(step, 9 / step) for step in range(1, 11)]
 
 
+def test_each_rank_sees_what_is_on_its_own_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its GPU and the folder there, but no number of Slurm's, which would be taken for a rank's."""
+
+    def on_another(start: Start) -> Kept:
+        with monkeypatch.context() as there:
+            there.setenv("CUDA_VISIBLE_DEVICES", "1")
+            there.chdir(tmp_path)
+            return IMPATIENT(start)
+
+    for name in ("CUDA_VISIBLE_DEVICES", "SLURM_PROCID"):
+        monkeypatch.setenv(name, "0")
+    sees = "os.environ['CUDA_VISIBLE_DEVICES'], os.getcwd(), os.environ.get('SLURM_PROCID')"
+    code = f"""
+expected = [("0", {os.getcwd()!r}, None), ("1", {str(tmp_path)!r}, None)][rank]
+assert ({sees}) == expected
+tell(1, loss=0.5)
+"""
+    trial, devices = of_ranks(code, count=2)
+    devices = replace(devices, starts=(IMPATIENT, on_another))
+    assert losses(train(tmp_path, trial, devices=devices)) == [(1, 0.5)]
+
+
 def test_the_other_ranks_end_with_one_that_fails(tmp_path: Path) -> None:
     trial, devices = of_ranks(f"tell(1, loss=5)\nif rank == 2: os._exit(5)\n{FOR_EVER}")
     with pytest.raises(ProgramFailed, match=r"the program ended with code 5\nrank 2:"):
@@ -382,7 +406,7 @@ def test_ranks_wait_for_each_other_as_long_as_for_reports(tmp_path: Path) -> Non
     code = "tell(1, loss=float(os.environ['ORCHESTRATE_PATIENCE']))"
     assert losses(train(tmp_path, trial_of(program(code)))) == [(1, MANY)]
     files = {name: str(tmp_path / name) for name in ("log", "reports", "lock")}
-    with closing(Kept(Start(command=["true"], environment={}, cwd="/", **files))) as ended:
+    with closing(Kept(Start(command=["true"], environment={}, **files))) as ended:
         assert ended.ended(math.inf) is not None
 
 
@@ -483,7 +507,7 @@ def start_of(folder: Path, code: str) -> Start:
     places = {name: str(folder / name) for name in ("log", "reports", "lock")}
     environment = {"MARK_OF_TEST": os.environ["MARK_OF_TEST"], **told_of(places["reports"])}
     command = [*PYTHON, "-c", TELLS + code.replace("{folder}", str(folder))]
-    return Start(command=command, environment=environment, cwd=str(folder), patience=0.2, **places)
+    return Start(command=command, environment=environment, patience=0.2, **places)
 
 
 def told_of(reports: str) -> dict[str, str]:

@@ -44,10 +44,13 @@ SelectTypeParameters=CR_Core
 SlurmdTimeout=10
 ReturnToService=2
 KillWait=5
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 MpiDefault=none
 NodeName=n1 NodeHostname={host} NodeAddr={address} Port={ports[1]} CPUs=1
 NodeName=n2 NodeHostname={host} NodeAddr={address} Port={ports[2]} CPUs=1
-PartitionName=all Nodes=n1,n2 Default=YES State=UP
+PartitionName=all Nodes=n1,n2 Default=YES State=UP GraceTime=60
+PartitionName=urgent Nodes=n1,n2 State=UP PriorityTier=2
 """
 
 SWEEP = """
@@ -222,3 +225,53 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
     assert "2 of the 2 nodes of this Slurm job train." in slurm.said()
     undisturbed = tmp_path / "runs/undisturbed/frontier.csv"
     assert (run / "frontier.csv").read_bytes() == undisturbed.read_bytes()
+
+
+FAKE = """#!/bin/sh
+trap "exit 130" TERM
+touch started
+while true; do sleep 0.1; done
+"""
+"""A sweep that ends as soon as it is told to."""
+
+
+def test_a_preempted_job_is_put_back_though_its_sweep_has_ended(tmp_path: Path) -> None:
+    """With `--exclusive`, say, there is no number of cores for each task."""
+    with running_slurm(tmp_path) as slurm:
+        slurm.do("orchestrate", "init", "--slurm")
+        fake, script = tmp_path / "orchestrate", tmp_path / "mine.sbatch"
+        fake.write_text(FAKE)
+        fake.chmod(0o755)
+        lines = re.sub("#SBATCH --(gpus|cpus)-per.*", "#", script.read_text())
+        script.write_text(lines.replace(str(Path(sys.executable).parent), str(tmp_path)))
+        job = slurm.submit()
+        slurm.until((tmp_path / "started").exists)
+        slurm.do("sbatch", "--partition=urgent", "--wrap=sleep 60")
+        slurm.until(lambda: slurm.state(job) in {"PENDING", "FAILED"})
+        assert slurm.state(job) == "PENDING", slurm.said()
+
+
+def test_the_first_node_waits_for_the_others() -> None:
+    """Its sweep may be done at once, and a node that comes later would look for it in vain."""
+    names = ("SLURM_STEP_ID", "SLURM_PROCID")
+    counts = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "3"}
+    job = {"SLURM_JOB_ID": str(os.getpid() % 5000), "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+    code = "import orchestrator.cluster.slurm as s; print(s.Node.here().port, flush=True); "
+    with subprocess.Popen(
+        [sys.executable, "-c", code + "print(s.take_part())"],
+        env={**os.environ, **dict.fromkeys(names, "0"), **counts, **job},
+        stdout=subprocess.PIPE, text=True,
+    ) as first:  # fmt: skip
+        assert first.stdout is not None
+        at = ("127.0.0.1", int(first.stdout.readline()) + 1)
+        with wait_for(lambda: connected(at), first):
+            with pytest.raises(subprocess.TimeoutExpired):
+                first.wait(1)
+            with socket.create_connection(at):
+                assert first.stdout.read() == "True\n"
+
+
+def connected(at: tuple[str, int]) -> socket.socket | None:
+    with suppress(OSError):
+        return socket.create_connection(at)
+    return None

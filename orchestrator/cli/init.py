@@ -222,7 +222,7 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
     """Runs a command for some seconds: its output, its end, if any, and its reports."""
     from orchestrator.programs.commands import PLACEHOLDER, filled, split
     from orchestrator.programs.hearing import Lines
-    from orchestrator.programs.starting import Kept, Start, environment
+    from orchestrator.programs.starting import Kept, Start
 
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as own:
         values: dict[str, Value] = {
@@ -235,8 +235,7 @@ def _run(program: str, seconds: float) -> tuple[str, Exit | None, list[bytes]]:
         variables = {"ORCHESTRATE_REPORTS": str(reports), "ORCHESTRATE_STOP": str(path / "stop")}
         start = Start(
             command=[filled(part, values) for part in split(program)],
-            environment=environment(variables),
-            cwd=str(Path.cwd()),
+            environment=variables,
             log=str(output),
             reports=str(reports),
             lock=str(path / "lock"),

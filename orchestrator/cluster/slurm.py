@@ -115,22 +115,29 @@ def take_part() -> bool:
 
 def _hold_lifeline(node: Node) -> None:
     """Opens a port to which the other nodes connect, so that they see this process end, in whatever
-    way. Nobody answers there. A process that takes the place of this one, after a death of Ray,
-    inherits the socket."""
+    way, and waits for them: those that come later would look for it in vain. Nobody answers there.
+    A process that takes the place of this one, after a death of Ray, inherits the sockets."""
+    if death_before() is not None:
+        return
     lifeline = socket.socket()
+    kept = [lifeline]
     try:
         lifeline.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         lifeline.bind((node.first, node.port + 1))
         lifeline.listen(node.count)
+        lifeline.settimeout(JOIN_SECONDS)
+        with suppress(TimeoutError):
+            while len(kept) < node.count:
+                kept.append(lifeline.accept()[0])
     except OSError as error:
-        if death_before() is None:
-            raise BadInput(
-                f"Port {node.port + 1} of {node.first} can't be used: {error.strerror}. The first "
-                f"process of `srun` must run on the node where srun does, as it does in a script "
-                f"for sbatch. If another program has the port, a new job gets another one.",
-                code="no-slurm",
-            ) from None
-    os.set_inheritable(lifeline.detach(), True)  # until this process ends
+        raise BadInput(
+            f"Port {node.port + 1} of {node.first} can't be used: {error.strerror}. The first "
+            f"process of `srun` must run on the node where srun does, as it does in a script "
+            f"for sbatch. If another program has the port, a new job gets another one.",
+            code="no-slurm",
+        ) from None
+    for each in kept:
+        os.set_inheritable(each.detach(), True)  # until this process ends
 
 
 def _lend(node: Node) -> None:

@@ -125,8 +125,8 @@ def keep(order: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     try:
         program = subprocess.Popen(
-            order["command"], env=order["environment"], cwd=order["cwd"], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            order["command"], env=order["environment"], start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             # This process has one thread.
             preexec_fn=lambda: libc.prctl(DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0),  # noqa: PLW1509
         )  # fmt: skip

@@ -32,18 +32,19 @@ PATIENCE = 10.0
 TELL_AT = "ORCHESTRATE_REPORTS"
 """Variable with the file for the reports of an attempt, by which its processes are known, too."""
 
-SECRETS = ("RAY_", "ORCHESTRATE_")
-"""Beginnings of the names of variables that are no business of a program: how to reach Ray, and
-what processes of a sweep tell each other."""
+SECRETS = ("RAY_", "ORCHESTRATE_", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
+"""Beginnings of the names of variables that are no business of a program: how to reach Ray, what
+processes of a sweep tell each other, and Slurm's tasks, which are nodes here. Lightning and others
+would take their numbers for ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """What a keeper starts."""
+    """What a keeper starts, in the current folder of whoever has it started."""
 
     command: list[str]
     environment: dict[str, str]
-    cwd: str
+    """Variables beside those of the user where it is started: each rank sees GPUs of its own."""
     log: str
     reports: str
     lock: str
@@ -83,7 +84,7 @@ class Kept:
         self._said = select.poll()  # unlike `select`, it takes files of any number
         self._said.register(self._out, select.POLLIN)
         self._mark = f"{TELL_AT}={start.reports}"
-        self._tell(json.dumps(asdict(start)))
+        self._tell(json.dumps(asdict(start) | {"environment": environment(start.environment)}))
         self._exit: Exit | None = None
 
     def ended(self, wait: float = 0.0) -> Exit | None:
@@ -184,8 +185,7 @@ def start_program(trial: Trial, devices: Devices, own: Path, channel: Path) -> R
             its = {**variables, **(many | {"RANK": str(rank)} if program.launch == "ranks" else {})}
             order = Start(
                 command=command,
-                environment=environment(its),
-                cwd=str(Path.cwd()),
+                environment=its,
                 log=str(channel / f"output-{rank}.txt"),
                 reports=str(channel / REPORTS),
                 pattern=program.heard.pattern if rank == 0 else "",
