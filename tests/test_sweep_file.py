@@ -111,6 +111,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (growing({}, {"steps": 5, "learning_rate": 2}, optimizer="a2grad", space={}), "a2grad"),
         (cooled({"power": 2}), "power", "linear"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
+        (search("halton", generation=4), "search", "`generation`", "halton"),
     ],
     "no-such-budget": [(cooled({}, budget={"steps": 1}), 1, 2)],
     "not-importable": [
@@ -306,6 +307,7 @@ EXAMPLES: dict[str, Any] = {
 BESIDES: dict[str, dict[str, Any]] = {
     "search.grid": {"algorithm": "grid"},
     "search.points": {"algorithm": "points", "points": [{"learning_rate": 0.1}]},
+    "search.generation": {"algorithm": "tpe"},
 }
 """Key -> the search of a sweep in which it has a meaning."""
 

@@ -13,6 +13,7 @@ from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderNa
 from orchestrator.planning.workload_parts import Number, ProgramWorkload, expanded, goal_text, named
 from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
+    DESIGN_NAMES,
     WIDEST_SPACING,
     BadInput,
     BatchSchedule,
@@ -96,6 +97,10 @@ class Search(Part):
         for name in ("grid", "points"):
             if getattr(self, name) and self.algorithm != name:
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
+        # A run keeps its sweep with all defaults, so a default says nothing.
+        default = Search.model_fields["generation"].default  # a run keeps it, whoever wrote it
+        if self.algorithm in (*DESIGN_NAMES, "grid", "points") and self.generation != default:
+            raise BadInput(f"`generation` has no effect on {self.algorithm}", code="no-effect")
         if self.algorithm == "points" and not self.points:
             raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
         if self.max_launches is not None and self.max_launches < self.trials:
