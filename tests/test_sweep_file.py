@@ -113,7 +113,10 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
         (search("halton", generation=4), "search", "`generation`", "halton"),
     ],
-    "no-such-budget": [(cooled({}, budget={"steps": 1}), 1, 2)],
+    "no-such-budget": [
+        (cooled({}, budget={"steps": 1}), 1, 2),
+        (growing({}, {"batch_size": 16, "steps": 9}, budget={"steps": 9}), SGD, 16, 9, "budget"),
+    ],
     "not-importable": [
         ({"workloads": ["no.such:Thing"]}, "'no.such:Thing'"),
         ({"workloads": ["no_such.py:Thing"]}, "'no_such.py:Thing'"),
@@ -296,6 +299,7 @@ def test_without_a_name_it_is_the_quickstart() -> None:
 EXAMPLES: dict[str, Any] = {
     "workloads": ["digits/cnn"],
     "recipes.space": {"learning_rate": 0.1},
+    "recipes.batch_schedule": [{"batch_size": 8}, {"steps": 5, "batch_size": 16}],
     "evaluate.min_examples": 500,
     "evaluate.spacing": 0.5,
     "evaluate.noise_scale": True,

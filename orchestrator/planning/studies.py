@@ -252,6 +252,13 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         assert budget is not None, "a program without a budget was refused"
         budget = budget.or_else(asked.budget)
         steps = budget.in_steps(batches, name, train_size)
+        if (last := batches.stages[-1]).from_step >= steps:
+            raise BadInput(
+                f"recipe {recipe.name!r}: batch_schedule: its stage of batch size "
+                f"{last.batch_size:,} begins after {last.from_step:,} steps, but the budget is "
+                f"{steps:,} steps. Raise the budget, or leave out the stage.",
+                code="no-such-budget",
+            )
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
         chosen = chosen_points(recipe, search, scaled)
         yield Study(
