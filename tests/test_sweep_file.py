@@ -244,6 +244,8 @@ def test_values_in_messages_are_cut(sweep_file: SweepFile) -> None:
 def test_a_run_folder_that_cannot_be_written_is_refused(sweep_file: SweepFile) -> None:
     with refused("unwritable", "/proc/no/run"):
         called("sweep", sweep_file(), "--out", "/proc/no/run")
+    with refused("wrong-place", "empty"):  # a variable of the shell that is not set
+        called("sweep", sweep_file(), "--out", "")
 
 
 def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:
