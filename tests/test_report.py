@@ -174,7 +174,9 @@ def test_a_caption_speaks_only_of_what_its_figure_shows() -> None:
         return said[0]
 
     assert caption(UNREACHED).startswith("Crosses")
-    again = WinnerRepeats(count=3, reached=3, median=9, low=5, high=11, confidence=0.7, resolution=1)
+    again = WinnerRepeats(
+        count=3, reached=3, median=9, low=5, high=11, confidence=0.7, resolution=1
+    )
     both = caption(replace(ROW, repeats=again), replace(UNREACHED, recipe="other"))
     assert "median of repeats" in both
     assert "Without repeats" not in both

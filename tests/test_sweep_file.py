@@ -111,6 +111,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (growing({}, {"steps": 5, "learning_rate": 2}, optimizer="a2grad", space={}), "a2grad"),
         (cooled({"power": 2}), "power", "linear"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
+        ({"resources": {"max_devices": 2}}, "resources", "`examples_per_device`"),
+        ({"resources": {"examples_per_device": 9}}, "resources", "`max_devices`"),
         (search("halton", generation=4), "search", "`generation`", "halton"),
     ],
     "no-such-budget": [
@@ -341,6 +343,7 @@ def test_a_key_acts_through_the_studies_alone_or_not_on_them(
 ) -> None:
     monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
     document = deepcopy(TINY) | {"recipes": [{"name": "sgd", "optimizer": "sgd"}]}
+    document["resources"] = {"examples_per_device": 64, "max_devices": 1}
     document["search"] = BESIDES.get(key, {"trials": 3})
     before = validated(document, "before")
     *path, last = key.split(".")

@@ -254,9 +254,8 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         steps = budget.in_steps(batches, name, train_size)
         if (last := batches.stages[-1]).from_step >= steps:
             raise BadInput(
-                f"recipe {recipe.name!r}: batch_schedule: its stage of batch size "
-                f"{last.batch_size:,} begins after {last.from_step:,} steps, but the budget is "
-                f"{steps:,} steps. Raise the budget, or leave out the stage.",
+                f"recipe {recipe.name!r}: batch_schedule: batch size {last.batch_size:,} begins at "
+                f"step {last.from_step:,}, but the budget ends at {steps:,}. Change one of them.",
                 code="no-such-budget",
             )
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))

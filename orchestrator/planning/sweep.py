@@ -97,7 +97,6 @@ class Search(Part):
         for name in ("grid", "points"):
             if getattr(self, name) and self.algorithm != name:
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
-        # A run keeps its sweep with all defaults, so a default says nothing.
         default = Search.model_fields["generation"].default  # a run keeps it, whoever wrote it
         if self.algorithm in (*DESIGN_NAMES, "grid", "points") and self.generation != default:
             raise BadInput(f"`generation` has no effect on {self.algorithm}", code="no-effect")
@@ -268,8 +267,8 @@ class Resources(Part):
     """How many ranks, hence devices, train one trial."""
 
     examples_per_device: int | None = Field(default=None, ge=1, le=MANY, examples=[128])
-    """Use one more rank for every so many examples of the batch. Default: one rank, whatever the
-    batch size."""
+    """Use one more rank for every so many examples of the batch, up to `max_devices`. Default: one
+    rank, whatever the batch size."""
     max_devices: int = Field(default=1, ge=1, le=100_000, examples=[8])
     """The most ranks of one trial."""
     gpus_per_device: float | None = Field(default=None, ge=0, le=1, examples=[0.25])
@@ -291,6 +290,13 @@ class Resources(Part):
             raise BadInput(
                 "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1",
                 code="not-together",
+            )
+        # Of a run, whose sweep has all keys, both are given.
+        one_of_two = len({"examples_per_device", "max_devices"} & self.model_fields_set) == 1
+        if one_of_two and (self.examples_per_device, self.max_devices) != (None, 1):
+            raise BadInput(
+                "each trial has one rank unless `examples_per_device` and `max_devices` are given",
+                code="no-effect",
             )
         return self
 
