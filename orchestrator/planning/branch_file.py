@@ -151,12 +151,11 @@ def _winner(run: RunFiles, trunk: Trunk) -> tuple[FrontierRow, Study]:
         and trunk.workload in (None, row.workload)
         and trunk.recipe in (None, row.recipe)
     ]
-    if len(keys := {row.key for row in rows}) != 1:
-        found = "; ".join(map(str, sorted(keys))) or "none"
+    if len(keys := {str(row.key) for row in rows}) != 1:
         raise BadInput(
             f"trunk: one winner of {run.place} at the constant batch size {trunk.batch_size:,}, "
-            f"without a cooldown, is needed, but there are: {found}. Name its `workload` and "
-            f"`recipe`, and a batch size that reached the goal."
+            f"without a cooldown, is needed, but there are: {'; '.join(sorted(keys)) or 'none'}. "
+            "Name its `workload` and `recipe`, and a batch size that reached the goal."
         )
     row = max(rows, key=lambda row: row.steps or 0)
     return row, next(study for study in run.studies() if study.key == row.key)

@@ -168,12 +168,11 @@ def _reading(panel: Panel) -> str:
     points = trained_points(panel.drawn.rows)
     curves = grouped(points, lambda point: point.recipe).values()
     known = all(errors_of(of_curve).few_trials is not None for of_curve in curves)
-    trials = " and other trials" if known else ""
     kinds = {point.is_median for point in points}
     if True in kinds:
         said.append(
             f"A point is the median of repeats; its whiskers show where it would lie with other "
-            f"seeds{trials}."
+            f"seeds{' and other trials' * known}."
         )
     if False in kinds:
         said.append("Without repeats, a point is the fewest steps of any trial.")
