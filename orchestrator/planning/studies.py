@@ -258,6 +258,11 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 f"step {last.from_step:,}, but the budget ends at {steps:,}. Change one of them.",
                 code="no-such-budget",
             )
+        if budget.inherit is not None and not sweep.stop.at_goal:
+            raise BadInput(
+                "budget.inherit ends trials that trail, stop.at_goal: false none. Leave out one.",
+                code="not-together",
+            )
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
         chosen = chosen_points(recipe, search, scaled)
         yield Study(
