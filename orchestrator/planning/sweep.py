@@ -291,13 +291,9 @@ class Resources(Part):
                 "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1",
                 code="not-together",
             )
-        # Of a run, whose sweep has all keys, both are given.
-        one_of_two = len({"examples_per_device", "max_devices"} & self.model_fields_set) == 1
-        if one_of_two and (self.examples_per_device, self.max_devices) != (None, 1):
-            raise BadInput(
-                "each trial has one rank unless `examples_per_device` and `max_devices` are given",
-                code="no-effect",
-            )
+        both = {"examples_per_device", "max_devices"} <= self.model_fields_set
+        if not both and (self.examples_per_device, self.max_devices) != (None, 1):
+            raise BadInput("give both `max_devices` and `examples_per_device`", code="no-effect")
         return self
 
     def on(self, gpus: float) -> Resources:
