@@ -194,6 +194,14 @@ def test_classes_and_tokens_may_be_bytes() -> None:
     assert all(map(torch.equal, *found))
 
 
+def test_a_class_that_is_ignored_is_no_error() -> None:
+    logits, labels = torch.eye(6), torch.tensor([0, -100, 3, 3, 4, -100])
+    metrics = models.MLP().metrics(nn.Identity(), (logits, labels))
+    assert metrics["error"].tolist() == [False, False, True, False, False, False]
+    assert metrics["loss"][[1, 5]].tolist() == [0, 0]
+    assert not metrics[f"top{models.MLP.top}_error"][[1, 5]].any()
+
+
 class Tokens(NextToken):
     goal = "val/loss < 1"
 

@@ -166,6 +166,22 @@ def test_where_no_goal_was_reached_all_crosses_are_within_the_axes() -> None:
         assert all(low < one[letter][0] < high for one in figure.data if one.hovertext)
 
 
+def test_a_caption_speaks_only_of_what_its_figure_shows() -> None:
+    def caption(*rows: FrontierRow) -> str:
+        said: list[str] = []
+        panel = Panel(workload=ROW.workload, goal=GOAL, rows=rows)
+        panel_section(1, panel, lambda *shown: said.append(shown[-1]) or "", several=False)
+        return said[0]
+
+    assert caption(UNREACHED).startswith("Crosses")
+    again = WinnerRepeats(
+        count=3, reached=3, median=9, low=5, high=11, confidence=0.7, resolution=1
+    )
+    both = caption(replace(ROW, repeats=again), replace(UNREACHED, recipe="other"))
+    assert "median of repeats" in both
+    assert "Without repeats" not in both
+
+
 def test_a_single_repeat_has_no_interval_and_one_from_step_0_has() -> None:
     one = WinnerRepeats(count=1, reached=1, median=9, low=9, high=9, confidence=0, resolution=1)
     two = replace(one, count=2, reached=2, low=0, high=18, confidence=0.5)

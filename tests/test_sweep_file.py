@@ -111,14 +111,21 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         (growing({}, {"steps": 5, "learning_rate": 2}, optimizer="a2grad", space={}), "a2grad"),
         (cooled({"power": 2}), "power", "linear"),
         (search("halton", points=[{"learning_rate": 1}]), "search", "`points`"),
+        ({"resources": {"max_devices": 2}}, "resources", "`examples_per_device`"),
+        ({"resources": {"examples_per_device": 9}}, "resources", "`max_devices`"),
+        (search("halton", generation=4), "search", "`generation`", "halton"),
     ],
-    "no-such-budget": [(cooled({}, budget={"steps": 1}), 1, 2)],
+    "no-such-budget": [
+        (cooled({}, budget={"steps": 1}), 1, 2),
+        (growing({}, {"batch_size": 16, "steps": 9}, budget={"steps": 9}), SGD, 16, 9, "budget"),
+    ],
     "not-importable": [
         ({"workloads": ["no.such:Thing"]}, "'no.such:Thing'"),
         ({"workloads": ["no_such.py:Thing"]}, "'no_such.py:Thing'"),
     ],
     "not-together": [
         ({"repeats": {"count": 4, "of": 2}, "repeat_best": 3}, "`repeat_best`", "`repeats.of`"),
+        ({"stop": {"at_goal": False}, "budget": {"steps": 9, "inherit": 2}}, "inherit", "at_goal"),
         ({"stop": {"at_goal": False, "dominated": True}}, "stop", "`dominated`"),
         ({"branch": {}}, "branch", 2),
         (momentum(only=ONLY_A_RATE, momentum=0.9), "recipe 'momentum'", "`only`"),
@@ -240,6 +247,8 @@ def test_values_in_messages_are_cut(sweep_file: SweepFile) -> None:
 def test_a_run_folder_that_cannot_be_written_is_refused(sweep_file: SweepFile) -> None:
     with refused("unwritable", "/proc/no/run"):
         called("sweep", sweep_file(), "--out", "/proc/no/run")
+    with refused("wrong-place", "empty"):  # a variable of the shell that is not set
+        called("sweep", sweep_file(), "--out", "")
 
 
 def test_exponents_without_a_dot_are_numbers(sweep_file: SweepFile) -> None:
@@ -295,6 +304,7 @@ def test_without_a_name_it_is_the_quickstart() -> None:
 EXAMPLES: dict[str, Any] = {
     "workloads": ["digits/cnn"],
     "recipes.space": {"learning_rate": 0.1},
+    "recipes.batch_schedule": [{"batch_size": 8}, {"steps": 5, "batch_size": 16}],
     "evaluate.min_examples": 500,
     "evaluate.spacing": 0.5,
     "evaluate.noise_scale": True,
@@ -306,6 +316,7 @@ EXAMPLES: dict[str, Any] = {
 BESIDES: dict[str, dict[str, Any]] = {
     "search.grid": {"algorithm": "grid"},
     "search.points": {"algorithm": "points", "points": [{"learning_rate": 0.1}]},
+    "search.generation": {"algorithm": "tpe"},
 }
 """Key -> the search of a sweep in which it has a meaning."""
 
@@ -333,6 +344,7 @@ def test_a_key_acts_through_the_studies_alone_or_not_on_them(
 ) -> None:
     monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
     document = deepcopy(TINY) | {"recipes": [{"name": "sgd", "optimizer": "sgd"}]}
+    document["resources"] = {"examples_per_device": 64, "max_devices": 1}
     document["search"] = BESIDES.get(key, {"trials": 3})
     before = validated(document, "before")
     *path, last = key.split(".")

@@ -302,4 +302,6 @@ def test_trials_that_still_run_count_as_work_in_the_estimate(
 
 def test_commands_to_paste_quote_their_paths(tmp_path: Path) -> None:
     run = new_run(tmp_path / "a b", make_trial(goals=("val/error < 0.5",)).study)
-    assert f"orchestrate resume '{run.place}'" in answers.what_next(frontier_of(run), run.place)
+    rows = frontier_of(run)
+    assert f"orchestrate resume '{run.place}'" in (said := answers.what_next(rows, run.place))
+    assert said == answers.what_next(2 * rows, run.place), "a study has several goals, one name"

@@ -112,7 +112,8 @@ class Workload(ABC):
 class Classification(Workload):
     """A workload with one class per example. Its batches are (inputs, class index), or a dict with
     `labels` (or `label`). Its model returns logits: alone, first in a tuple, or as `.logits`. If
-    the inputs are a dict, the model gets them as keyword arguments."""
+    the inputs are a dict, the model gets them as keyword arguments. The loss and the error of an
+    example with the label -100, which is no class, are 0."""
 
     top: ClassVar[int] = 5
     """`top5_error` is measured if there are more classes than this."""
@@ -137,11 +138,13 @@ class Classification(Workload):
         losses = cross_entropies(turned, labels[None])[0]
         # Of NaNs, max returns the first, which may be the true label; no comparison with one holds.
         unknown = ~losses.isfinite()
+        counts = labels != IGNORED
         wrong = (turned.max(dim=1).indices[0] != labels) | unknown
-        metrics = {"error": wrong, "loss": losses}
+        metrics = {"error": wrong & counts, "loss": losses}
         if len(turned[0]) > self.top:
-            true = turned[0].gather(0, labels[None])
-            metrics[f"top{self.top}_error"] = ((turned[0] > true).sum(dim=0) >= self.top) | unknown
+            true = turned[0].gather(0, (labels * counts)[None])
+            missed = ((turned[0] > true).sum(dim=0) >= self.top) | unknown
+            metrics[f"top{self.top}_error"] = missed & counts
         return metrics
 
 

@@ -66,7 +66,7 @@ def sweep(
     by default runs/NAME."""
     with _as_file(what) as file:
         described = load_sweep(Path(file), several(set))
-        path = str(out or f"runs/{described.name}")
+        path = str(f"runs/{described.name}" if out is None else out)
         here = partial(session.sweep, described, path)
         run_command(
             "sweep", file, here, own=described.code_names, out=path, set=set, address=address,
@@ -94,7 +94,7 @@ def branch(
     with _as_file(what, BranchFile) as file:
         asked = ["confirm=true"] if confirm else []
         described = load_branches(Path(file), [*several(set), *asked])
-        path = str(out or f"runs/{described.name}")
+        path = str(f"runs/{described.name}" if out is None else out)
         here = partial(session.sweep, described, path)
         run_command(
             "branch", file, here, own=described.code_names, out=path, set=set, address=address,

@@ -151,8 +151,8 @@ def what_next(rows: Sequence[FrontierRow], run: object) -> str:
         (narrow, "widen the ranges, since the best points lie near their ends"),
     ):
         if found:
-            studies = listed([f"{row.recipe} at {row.batch_size:,}" for row in found], 3)
-            return f"Next: {todo} ({studies})."
+            studies = dict.fromkeys(f"{row.recipe} at {row.batch_size:,}" for row in found)
+            return f"Next: {todo} ({listed([*studies], 3)})."
     return f"Next: open {run}/report.html."
 
 

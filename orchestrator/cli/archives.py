@@ -56,7 +56,7 @@ def import_(
     refuse_both({"guess": only_guess}, {"out": out})
     if out is None and not only_guess:
         raise BadInput("Name the run to make: --out FOLDER.", code="missing-option")
-    run = RunFiles(out or "")
+    run = RunFiles("." if out is None else out)
     try:
         if not is_archive(source):
             _import_outside(source, map_, None if only_guess else run)

@@ -37,7 +37,7 @@ def sweep(
     import yaml
 
     _refuse_early(file, described, yes=yes)
-    run = out or f"runs/{described.name}"
+    run = f"runs/{described.name}" if out is None else out
     asked = ["sweep", "sweep.yaml", "--out", _there(run), "--yes", *_options(data_dir, track)]
     text = yaml.safe_dump(described.resolved(), sort_keys=False)
     files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}

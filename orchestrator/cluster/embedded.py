@@ -136,7 +136,7 @@ def _keep_token_private() -> None:
 
 @contextmanager
 def private_folder() -> Iterator[Path]:
-    """A folder for Ray's logs and sockets that only this user can enter. Folders that killed
+    """A folder for files of Ray or Tune that only this user can enter. Folders that killed
     processes left are removed; they are known by their locks, which no process holds."""
     parent = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     if len(parent) > LONGEST_PARENT:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -19,6 +18,7 @@ from ray.tune.search import SearchAlgorithm
 
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.board import last_words, open_board
+from orchestrator.cluster.embedded import private_folder
 from orchestrator.cluster.failures import as_known, failure_of
 from orchestrator.cluster.gang import GangSettings, gang_with
 from orchestrator.files.own_code import UserFolder
@@ -42,8 +42,8 @@ def on_ray(cluster: Cluster, job: Job) -> Iterator[TuneExecutor]:
         board=open_board(),
     )
     with (
-        tempfile.TemporaryDirectory(prefix="orchestrate-") as scratch,
-        closing(TuneExecutor(settings, cluster, scratch)) as executor,
+        private_folder() as scratch,  # the next sweep removes it where this process is killed
+        closing(TuneExecutor(settings, cluster, str(scratch))) as executor,
     ):
         yield executor
 

@@ -55,7 +55,8 @@ class Place:
         """Makes a place from the path or URI that a user gave. Refuses text that is neither."""
         if isinstance(where, Place):
             return where
-        text = str(where)
+        if not (text := str(where)):
+            raise BadInput("A folder has an empty name. Write its path or URI.", code="wrong-place")
         if "://" not in text:
             is_packed = text.endswith(".zip") and os.path.isfile(text)
             return cls(PACKED + os.path.abspath(text) if is_packed else text)

@@ -31,7 +31,8 @@ class Trunk(Part):
     """A training with one value for each metaparameter, or the winner of a run."""
 
     run: Text | None = Field(default=None, examples=["runs/quickstart"])
-    """The folder of a run, whose winner is the trunk; in place of `optimizer` and its settings."""
+    """The folder of a run, whose winner is the trunk; in place of `optimizer` and its settings. If
+    the run has several goals, it is the winner of the goal that took the most steps."""
     workload: FolderName | None = Field(default=None, examples=["digits/mlp"])
     """The workload, as in a sweep file. With `run`, it is needed only if the run has several."""
     recipe: FolderName | None = Field(default=None, examples=["sgd"])
@@ -150,14 +151,13 @@ def _winner(run: RunFiles, trunk: Trunk) -> tuple[FrontierRow, Study]:
         and trunk.workload in (None, row.workload)
         and trunk.recipe in (None, row.recipe)
     ]
-    if len(rows) != 1:
-        found = "; ".join(f"{row.key} until {row.goal}" for row in rows) or "none"
+    if len(keys := {str(row.key) for row in rows}) != 1:
         raise BadInput(
             f"trunk: one winner of {run.place} at the constant batch size {trunk.batch_size:,}, "
-            f"without a cooldown, is needed, but there are: {found}. Name its `workload` and "
-            f"`recipe`, and a batch size that reached the goal."
+            f"without a cooldown, is needed, but there are: {'; '.join(sorted(keys)) or 'none'}. "
+            "Name its `workload` and `recipe`, and a batch size that reached the goal."
         )
-    (row,) = rows
+    row = max(rows, key=lambda row: row.steps or 0)
     return row, next(study for study in run.studies() if study.key == row.key)
 
 

@@ -252,6 +252,17 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
         assert budget is not None, "a program without a budget was refused"
         budget = budget.or_else(asked.budget)
         steps = budget.in_steps(batches, name, train_size)
+        if (last := batches.stages[-1]).from_step >= steps:
+            raise BadInput(
+                f"recipe {recipe.name!r}: batch_schedule: batch size {last.batch_size:,} begins at "
+                f"step {last.from_step:,}, but the budget ends at {steps:,}. Change one of them.",
+                code="no-such-budget",
+            )
+        if budget.inherit is not None and not sweep.stop.at_goal:
+            raise BadInput(
+                "budget.inherit ends trials that trail, stop.at_goal: false none. Leave out one.",
+                code="not-together",
+            )
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
         chosen = chosen_points(recipe, search, scaled)
         yield Study(

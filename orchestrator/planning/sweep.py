@@ -13,6 +13,7 @@ from orchestrator.planning.parts import LONGEST_NAME, MANY, MOST_ITEMS, FolderNa
 from orchestrator.planning.workload_parts import Number, ProgramWorkload, expanded, goal_text, named
 from orchestrator.programs.starting import Devices, Kept
 from orchestrator.records import (
+    DESIGN_NAMES,
     WIDEST_SPACING,
     BadInput,
     BatchSchedule,
@@ -96,6 +97,9 @@ class Search(Part):
         for name in ("grid", "points"):
             if getattr(self, name) and self.algorithm != name:
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
+        default = Search.model_fields["generation"].default  # a run keeps it, whoever wrote it
+        if self.algorithm in (*DESIGN_NAMES, "grid", "points") and self.generation != default:
+            raise BadInput(f"`generation` has no effect on {self.algorithm}", code="no-effect")
         if self.algorithm == "points" and not self.points:
             raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
         if self.max_launches is not None and self.max_launches < self.trials:
@@ -263,8 +267,8 @@ class Resources(Part):
     """How many ranks, hence devices, train one trial."""
 
     examples_per_device: int | None = Field(default=None, ge=1, le=MANY, examples=[128])
-    """Use one more rank for every so many examples of the batch. Default: one rank, whatever the
-    batch size."""
+    """Use one more rank for every so many examples of the batch, up to `max_devices`. Default: one
+    rank, whatever the batch size."""
     max_devices: int = Field(default=1, ge=1, le=100_000, examples=[8])
     """The most ranks of one trial."""
     gpus_per_device: float | None = Field(default=None, ge=0, le=1, examples=[0.25])
@@ -287,6 +291,9 @@ class Resources(Part):
                 "ranks of one trial can't share a GPU: gpus_per_device below 1 needs max_devices 1",
                 code="not-together",
             )
+        both = {"examples_per_device", "max_devices"} <= self.model_fields_set
+        if not both and (self.examples_per_device, self.max_devices) != (None, 1):
+            raise BadInput("give both `max_devices` and `examples_per_device`", code="no-effect")
         return self
 
     def on(self, gpus: float) -> Resources:

@@ -166,21 +166,23 @@ def _steps(panel: Panel, lines: int, show: Show) -> str:
 
 def _reading(panel: Panel) -> str:
     said = []
-    curves = grouped(trained_points(panel.drawn.rows), lambda point: point.recipe).values()
-    known = all(errors_of(points).few_trials is not None for points in curves)
-    trials = " and other trials" if known else ""
-    if any(scaling.of_medians for scaling in panel.drawn.scalings):
+    points = trained_points(panel.drawn.rows)
+    curves = grouped(points, lambda point: point.recipe).values()
+    known = all(errors_of(of_curve).few_trials is not None for of_curve in curves)
+    kinds = {point.is_median for point in points}
+    if True in kinds:
         said.append(
             f"A point is the median of repeats; its whiskers show where it would lie with other "
-            f"seeds{trials}."
+            f"seeds{' and other trials' * known}."
         )
-    if not all(scaling.of_medians for scaling in panel.drawn.scalings):
+    if False in kinds:
         said.append("Without repeats, a point is the fewest steps of any trial.")
     said += cooled_sentences(panel.drawn.rows)
-    said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
+    if points:
+        said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
     if any(scaling.curves for scaling in panel.drawn.scalings):
         said.append("Dotted: the middle of all bends that the points allow, nine tenths shaded.")
-    if len(trained_points(panel.drawn.rows)) < len(panel.drawn.rows):
+    if len(points) < len(panel.drawn.rows):
         said.append("Crosses at the top: no steps to the goal are known; hovering says why.")
     return " ".join(said)
 

@@ -81,7 +81,7 @@ class Ended:
 
 def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     """Makes the run of a sweep, or continues it."""
-    run = RunFiles(out or f"runs/{described.name}")
+    run = RunFiles(f"runs/{described.name}" if out is None else out)
     check_trackers(how.track, run.place)
     planned = plan(described, how.data_dir)
     how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
