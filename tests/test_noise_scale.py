@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import exhaust, make_trial, refused, run_trial
+from test_stackable import Remembering
 from torch import Tensor, nn
 
 from orchestrator.noise.estimates import NoiseEstimate, Sample, noise_in_words, of_chunks
@@ -184,20 +185,6 @@ class Dropping(models.Small):
 
     def loss(self, model: nn.Module, batch: Any) -> Tensor:
         return model(batch[0]).flatten()
-
-
-class Remembering(models.MLP):
-    """A model that keeps a running average of what it has seen."""
-
-    def model(self) -> nn.Module:
-        model = super().model()
-        model.register_buffer("seen", torch.zeros(models.CLASSES))
-
-        def look(module: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
-            module.seen = module.seen.lerp(output.detach().mean(0), 0.1)
-
-        model.register_forward_hook(look)
-        return model
 
 
 def test_a_measurement_leaves_no_buffer_behind() -> None:
