@@ -187,8 +187,12 @@ class Dropping(models.Small):
         return model(batch[0]).flatten()
 
 
+class Keeping(Remembering):
+    kept = True
+
+
 def test_a_measurement_leaves_no_buffer_behind() -> None:
-    measured, _ = run_trial(noisy(make_trial(models.name(Remembering), budget_steps=2)))
+    measured, _ = run_trial(noisy(make_trial(models.name(Keeping), budget_steps=2)))
     assert ["noise/variance" in each.metrics for each in measured] == [True] * 3
 
 
