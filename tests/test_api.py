@@ -187,10 +187,12 @@ def test_an_interrupt_of_the_script_is_one_of_the_command(tmp_path: Path) -> Non
         **SWEEP, "batch_sizes": [1], "budget": {"steps": 10**5}, "stop": {"at_goal": False},
         "checkpoint": {"every_seconds": 0.1},
     }  # fmt: skip
-    # Where the tests run in the background, their processes would ignore an interrupt.
+    # Where the tests run in the background, their processes would ignore an interrupt. On one core,
+    # the command starts no Ray, which test_siege.py and test_privacy.py interrupt.
     script = f"""
-import signal
+import os, signal
 import orchestrator
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     orchestrator.sweep({long}, out="run", yes=True)
