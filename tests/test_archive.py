@@ -11,15 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import refused
-from typer.testing import CliRunner
+from conftest import called, refused
 
-from orchestrator.cli import app
-from orchestrator.records import (
-    Choice,
-    Goal,
-    Range,
-)
+from orchestrator.records import Choice, Goal, Range
 from orchestrator.results import RunFiles, Within, best_of, frontier_of
 from orchestrator.results.archive import import_archive
 
@@ -114,7 +108,7 @@ def test_what_can_be_used_is_used_and_the_rest_is_listed(tmp_path: Path) -> None
     with refused("missing-option", run.place, '--goal, such as "val/error<0.1"', "val/loss"):
         frontier_of(run)
     with refused("imported-run", run.place):
-        CliRunner().invoke(app, ["resume", str(run.place)], catch_exceptions=False)
+        called("resume", run.place)
 
 
 def random_archive(source: Path, chance: random.Random) -> None:

@@ -51,22 +51,20 @@ def interrupted(
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, *LIBRARY])
-def test_going_on_gives_the_same_bits(optimizer: str, tmp_path: Path) -> None:
-    trial = long_trial(optimizer, **EVERYTHING)
+@pytest.mark.parametrize(
+    "trial",
+    [
+        *(long_trial(optimizer, **EVERYTHING) for optimizer in (*OPTIMIZERS, *LIBRARY)),
+        *(long_trial(workload=w) for w in (models.GhostCNN, models.FromFiles, models.FromDicts)),
+    ],
+    ids=lambda trial: f"{trial.study.optimizer} {trial.study.workload.rpartition(':')[2]}",
+)
+def test_going_on_gives_the_same_bits(trial: Trial, tmp_path: Path) -> None:
     whole, whole_outcome = run_trial(trial)
     resumed, outcome = interrupted(trial, tmp_path / "trial.pt")
     assert [m.metrics for m in resumed] == [m.metrics for m in whole]
     assert (outcome.status, outcome.steps) == (whole_outcome.status, whole_outcome.steps)
     assert not list(tmp_path.iterdir()), "a trial that is over leaves no checkpoint"
-
-
-@pytest.mark.parametrize("workload", [models.GhostCNN, models.FromFiles, models.FromDicts])
-def test_batch_norm_and_data_go_on_as_well(workload: type, tmp_path: Path) -> None:
-    trial = long_trial(workload=workload)
-    whole, _ = run_trial(trial)
-    resumed, _ = interrupted(trial, tmp_path / "trial.pt")
-    assert [m.metrics for m in resumed] == [m.metrics for m in whole]
 
 
 @pytest.mark.dear

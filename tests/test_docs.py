@@ -88,6 +88,7 @@ def test_every_optimizer_and_every_setting_is_named() -> None:
     page = (DOCS / "recipes.md").read_text()
     searched, others = (names.split() for names in re.findall(r"`([\w\s]{50,})`", page))
     assert sorted(searched) == known_spaces()
+    assert {*OPTIMIZERS} <= {*searched}
     assert {*map(plain, searched + others)} == {*OPTIMIZERS, *LIBRARY}
     assert {*DECAYS, *GENERAL} <= {*re.findall(r"\w+", page)}
     assert {name for shape in DECAYS.values() for name in shape.defaults} <= GENERAL.keys()

@@ -70,15 +70,10 @@ def test_an_example_reaches_its_goal(sweep: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hf_trainer", "lit_trainer"])
 def test_a_trainer_reports_while_it_trains_and_ends_when_told(name: str, tmp_path: Path) -> None:
     """Not in the check before a training, nor in an evaluation after it."""
-    reports, stop = tmp_path / "reports", tmp_path / "stop"
-    stop.touch()
-    arguments = ["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []
-    subprocess.run(
-        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
-        env=os.environ | reports_to(tmp_path), cwd=tmp_path, check=True, capture_output=True,
-        timeout=900,
-    )  # fmt: skip
-    (line,) = reports.read_text().splitlines()
+    (tmp_path / "stop").touch()
+    done = by_hand(tmp_path, EXAMPLES / f"{name}.py")
+    assert done.returncode == 0, done.stderr
+    (line,) = (tmp_path / "reports").read_text().splitlines()
     assert json.loads(line)["step"] == 5
 
 
@@ -88,33 +83,28 @@ def test_a_batch_that_is_divided_over_more_ranks_than_train_is_refused(
     name: str, tmp_path: Path
 ) -> None:
     """Some launchers start one process on CPUs, whatever number they are asked for."""
+    launch = ("-m", "torch.distributed.run", "--standalone")
     told = {"batch_size": 32, "batch_size_per_device": 16, "devices": 2}
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", EXAMPLES / f"{name}.py"]
-        + (["--output_dir", tmp_path, "--use_cpu", "true"] if name == "hf_trainer" else []),
-        env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": json.dumps(told)},
-        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+    done = by_hand(tmp_path, *launch, EXAMPLES / f"{name}.py", **told)
     assert "the batch of 32 is divided by 2" in done.stderr
     assert not (tmp_path / "reports").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("hf_trainer", "--output_dir out --use_cpu --gradient_accumulation_steps 4"), ("own", "")],
+    ("name", "size", "line", "more"),
+    [
+        ("hf_trainer", 8, "trainer = ", "args.gradient_accumulation_steps = 4; "),
+        ("lit_trainer", 32, "logger=False", "accumulate_grad_batches=4, "),
+    ],
 )
-def test_a_step_of_another_batch_size_is_refused(name: str, options: str, tmp_path: Path) -> None:
+def test_a_step_of_another_batch_size_is_refused(
+    name: str, size: int, line: str, more: str, tmp_path: Path
+) -> None:
     """As if the command gave the trial's batch size where the trainer takes that of a pass."""
-    text = (EXAMPLES / "lit_trainer.py").read_text()
-    text = text.replace("logger=False", "logger=False, accumulate_grad_batches=4")
-    (tmp_path / "own.py").write_text(text)
-    size = 8 if name == "hf_trainer" else 32
-    done = subprocess.run(
-        [sys.executable, (EXAMPLES if options else tmp_path) / f"{name}.py", *options.split()],
-        env=os.environ | reports_to(tmp_path) | {"ORCHESTRATE_TRIAL": f'{{"batch_size": {size}}}'},
-        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+    own, text = tmp_path / f"{name}.py", (EXAMPLES / f"{name}.py").read_text()
+    own.write_text(text.replace(line, more + line))
+    done = by_hand(tmp_path, own, batch_size=size)
     assert f"takes {4 * size} examples on 1 ranks" in done.stderr
     assert not (tmp_path / "reports").exists()
 
@@ -135,6 +125,12 @@ def test_the_last_line_of_a_failure_under_torchrun_is_the_error(
     assert told in done.stderr.splitlines()[-1]
 
 
-def reports_to(folder: Path) -> dict[str, str]:
-    names = {"REPORTS": "reports", "STOP": "stop"}
-    return {f"ORCHESTRATE_{name}": str(folder / file) for name, file in names.items()}
+def by_hand(folder: Path, *script: str | Path, **told: int) -> subprocess.CompletedProcess[str]:
+    """Runs an example as a process that trains a trial, of which it is told this."""
+    more = ["--output_dir", folder, "--use_cpu", "true"] if "hf_trainer" in str(script[-1]) else []
+    env = {f"ORCHESTRATE_{name.upper()}": str(folder / name) for name in ("reports", "stop")}
+    env |= {"ORCHESTRATE_TRIAL": json.dumps(told)} if told else {}
+    return subprocess.run(
+        [sys.executable, *script, *more], env=os.environ | env, cwd=folder, check=False,
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip

@@ -28,15 +28,6 @@ def node_died() -> ActorDiedError:
     return error
 
 
-def test_what_code_raises_is_no_lost_machine() -> None:
-    failure = failure_of(
-        task_error(Failed(Failure(text="RuntimeError: the node died, node has died")))
-    )
-    assert failure.text == "RuntimeError: the node died, node has died"
-    assert not failure.died
-    assert not failure.machine_lost
-
-
 def test_a_process_that_died_may_have_lost_its_machine() -> None:
     assert failure_of(ActorDiedError()).died
     assert not failure_of(ActorDiedError()).machine_lost
@@ -46,9 +37,10 @@ def test_a_process_that_died_may_have_lost_its_machine() -> None:
     assert not failure_of(raised_in_setup).machine_lost
 
 
-@pytest.mark.parametrize("machine_lost", [False, True])
-def test_a_lost_rank_survives_the_way_to_the_driver(machine_lost: bool) -> None:
-    failure = Failure(text="it was killed", died=True, machine_lost=machine_lost)
+@pytest.mark.parametrize(("died", "lost"), [(False, False), (True, False), (True, True)])
+def test_what_a_rank_tells_survives_the_way_to_the_driver(died: bool, lost: bool) -> None:
+    """What code raises is no lost machine, whatever its words."""
+    failure = Failure(text="the node died, node has died", died=died, machine_lost=lost)
     assert failure_of(task_error(pickle.loads(pickle.dumps(Failed(failure))))) == failure
 
 

@@ -11,18 +11,8 @@ from typing import Any
 import pandas as pd
 import pytest
 from conftest import called, ended, make_trial, refused
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
-from orchestrator.records import (
-    EvaluationGrid,
-    FinishedTrial,
-    Goal,
-    Measurement,
-    Outcome,
-    Status,
-    Study,
-)
+from orchestrator.records import EvaluationGrid, Goal, Status, Study
 from orchestrator.results import (
     RunFiles,
     Within,
@@ -189,32 +179,18 @@ def test_only_measurements_of_its_metric_are_about_a_goal(tmp_path: Path) -> Non
     for index, repeat in ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2)):
         error = {10: 0.3, 30: 0.3 - 0.2 / 3**index, 50: 0.1}
         trial = replace(own, index=index, repeat=repeat)
-        run.write(
-            FinishedTrial(
-                trial=trial,
-                outcome=Outcome(status="reached", steps=50, seconds=1.0),
-                measurements=tuple(
-                    Measurement(
-                        step=step,
-                        seconds=0.0,
-                        metrics={"val/error": error[step]} if step in error else {"batch/loss": 1},
-                    )
-                    for step in range(10, 60, 5)
-                ),
-            )
+        one = ended(trial, "reached", dict.fromkeys(range(10, 60, 5), 1) | error)
+        measured = (
+            each if each.step in error else replace(each, metrics={"batch/loss": 1})
+            for each in one.measurements
         )
+        run.write(replace(one, measurements=tuple(measured)))
     export_compact(run, tmp_path / "compact")
     for each in (run, RunFiles(tmp_path / "compact")):
         (row,) = frontier_of(each)
         assert [(one.steps, one.resolution) for one in row.leaders] == [(30, 20)] + [(50, 20)] * 2
         assert row.repeats is not None
         assert (row.repeats.steps, row.repeats.resolution) == ((30, 30), 20)
-
-
-def test_an_unknown_metric_is_refused_with_the_known_ones(tmp_path: Path) -> None:
-    run = write_run(tmp_path, [("exhausted", [0.5] * 6)], "val/error < 0.2")
-    with refused("unknown-name", "'val/eror'", "'val/error'"):
-        frontier_of(run, [Goal.parse("val/eror < 0.1")])
 
 
 def test_files_hold_the_same_answer(tmp_path: Path) -> None:
@@ -244,13 +220,13 @@ def test_the_commands_answer_the_same_questions(tmp_path: Path) -> None:
     assert [*re.findall(r"within (\S+?)[. ]", told)] == ["steps=1000000", "steps=2000000"]
     (row,) = asked("best", tmp_path, "val/error", "--maximise")
     assert row["value"] == 0.5
-    with refused("unknown-name", "'val/error'"):
-        asked("best", tmp_path, "val/eror")
+    for mistyped in (("best", tmp_path, "val/eror"), ("frontier", tmp_path, "--goal=val/eror<1")):
+        with refused("unknown-name", "'val/eror'", "'val/error'"):
+            asked(*mistyped)
 
 
 def asked(*arguments: object) -> Any:
-    given = [*map(str, arguments), "--json"]
-    return json.loads(CliRunner().invoke(app, given, catch_exceptions=False).stdout)
+    return json.loads(called(*arguments, "--json"))
 
 
 def test_the_outcome_of_every_trial(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import invoked
 from test_archive import SPACE, write_study, write_trial
-from typer.testing import CliRunner
 
-from orchestrator.cli import app
 from orchestrator.records import BadInput
 
 CURVE = "step,val/error\n10,0.5\n20,0.1\n"
@@ -25,12 +24,10 @@ Found = dict[int, tuple[int | None, int | None]]
 
 def answer(*arguments: object) -> tuple[int, str]:
     """Exit code and output of a command, run in this process; what it can't explain is raised."""
-    result = CliRunner().invoke(app, [*map(str, arguments)])
-    if isinstance(result.exception, BadInput):
-        return 2, f"{result.exception.code}: {result.exception}"
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.exit_code, result.output
+    try:
+        return invoked(*arguments)
+    except BadInput as error:
+        return 2, f"{error.code}: {error}"
 
 
 def imported(archive: Path) -> Found:

@@ -95,40 +95,28 @@ def test_nor_does_it_change_trials_of_other_kinds(
 
 
 @pytest.mark.parametrize("workload", [models.Augmented, models.FromFiles])
+@pytest.mark.parametrize(("batch_size", "micro_batch"), [(37, 5), (1, None)])
 def test_augmentation_belongs_to_the_example(
-    workload: type, train_on_pair: Callable[..., Any]
+    workload: type, batch_size: int, micro_batch: int | None, train_on_pair: Callable[..., Any]
 ) -> None:
-    reference = alone(models.Augmented, 0, 37)
-    measurements, _ = train_on_pair(long_trial(workload, 0, 37), micro_batch=5)
+    """A rank without examples fetches nothing."""
+    reference = alone(models.Augmented, 0, batch_size)
+    measurements, _ = train_on_pair(long_trial(workload, 0, batch_size), micro_batch=micro_batch)
     assert_same_curve(reference, measurements)
-    assert reference[-1].metrics != alone(models.MLP, 0, 37)[-1].metrics
+    assert reference[-1].metrics != alone(models.MLP, 0, batch_size)[-1].metrics
 
 
 @pytest.mark.parametrize("workload", [models.FromDicts, models.FromDataset, models.Nested])
-@pytest.mark.parametrize(("ranks", "micro_batch"), [(1, None), (2, 5)])
 def test_trees_of_tensors_give_the_curve_of_tuples(
-    workload: type, ranks: int, micro_batch: int | None, train_on_pair: Callable[..., Any]
+    workload: type, train_on_pair: Callable[..., Any]
 ) -> None:
-    run = run_trial if ranks == 1 else train_on_pair
-    measurements, _ = run(long_trial(workload, 0, 37), micro_batch=micro_batch)
-    assert_same_curve(alone(models.MLP, 0, 37), measurements)
-    if micro_batch is None:
-        assert [m.metrics for m in measurements] == [m.metrics for m in alone(models.MLP, 0, 37)]
-
-
-@pytest.mark.parametrize(
-    ("workload", "same"),
-    [
-        (models.FromDicts, models.MLP),
-        (models.Nested, models.MLP),
-        (models.FromFiles, models.Augmented),
-    ],
-)
-def test_a_rank_without_examples_has_an_empty_tree_and_fetches_nothing(
-    workload: type, same: type, train_on_pair: Callable[..., Any]
-) -> None:
-    measurements, _ = train_on_pair(long_trial(workload, 0, 1))
-    assert_same_curve(alone(same, 0, 1), measurements)
+    """A rank without examples has an empty tree."""
+    tuples = alone(models.MLP, 0, 37)
+    assert [m.metrics for m in alone(workload, 0, 37)] == [m.metrics for m in tuples]
+    for batch_size, micro_batch in ((37, 5), (1, None)):
+        trial = long_trial(workload, 0, batch_size)
+        measurements, _ = train_on_pair(trial, micro_batch=micro_batch)
+        assert_same_curve(alone(models.MLP, 0, batch_size), measurements)
 
 
 def test_ranks_and_accumulation_do_not_change_the_noise_scale(
@@ -148,18 +136,7 @@ def test_ranks_and_accumulation_do_not_change_the_noise_scale(
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_out_of_memory_halves_the_micro_batch_and_goes_on(
-    ranks: int, train_on_pair: Callable[..., Any]
-) -> None:
-    run = run_trial if ranks == 1 else train_on_pair
-    measurements, outcome = run(greedy_trial(models.Greedy))
-    assert outcome.micro_batch == 9
-    plain, _ = run_trial(greedy_trial(models.MLP))
-    assert_same_curve(plain, measurements)
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_out_of_memory_with_one_example_fails_the_trial_alone(
+def test_out_of_memory_halves_the_micro_batch_and_with_one_example_fails_the_trial_alone(
     ranks: int, train_on_pair: Callable[..., Any]
 ) -> None:
     run = run_trial if ranks == 1 else train_on_pair
@@ -167,7 +144,9 @@ def test_out_of_memory_with_one_example_fails_the_trial_alone(
     assert outcome.status == "failed"
     assert "out of memory, even with the smallest" in outcome.error
     assert len(measurements) == 1
-    assert run(greedy_trial(models.MLP))[1].status == "exhausted"
+    measurements, outcome = run(greedy_trial(models.Greedy))
+    assert (outcome.status, outcome.micro_batch) == ("exhausted", 9)
+    assert_same_curve(run_trial(greedy_trial(models.MLP))[0], measurements)
 
 
 def greedy_trial(workload: type) -> Trial:

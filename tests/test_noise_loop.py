@@ -61,16 +61,19 @@ def accumulated(
     seed: int,
     steps: int = 100,
     *,
-    divisor: float = 4,
-    scale: float = 1.0,
+    parts: int = 4,
+    scale: float = 1 / 4,
+    optimizer: torch.optim.Optimizer | None = None,
 ) -> NoiseScale:
-    """Accumulates gradients at weights that do not move."""
+    """Accumulates gradients, without an optimizer at weights that do not move."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
-        for part in torch.randn(BATCH, D, generator=generator).split(MICRO):
-            (model(part) / divisor * scale).backward()
+        for part in torch.randn(BATCH, D, generator=generator).chunk(parts):
+            (model(part) * scale).backward()
             noise.after_backward()
         noise.before_step()
+        if optimizer is not None:
+            optimizer.step()
         model.zero_grad()
     return noise
 
@@ -93,7 +96,7 @@ def test_factors_are_taken_out() -> None:
     model, sizes = Quadratic(), {"batch_size": BATCH, "micro_batch": MICRO}
     plain = accumulated(NoiseScale(model, **sizes), model, 0)
     noise = NoiseScale(model, **sizes, scaler=Scaler(), divided=False)
-    other = accumulated(noise, model, 0, divisor=1, scale=1024.0)
+    other = accumulated(noise, model, 0, scale=1024.0)
     assert other.metrics() == pytest.approx(plain.metrics(), rel=1e-3)
 
 
@@ -182,14 +185,7 @@ def test_ranks_tell_without_accumulation(accumulate: bool, of_pair: dict[Any, An
     model = Quadratic()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     noise = NoiseScale(model, batch_size=BATCH, micro_batch=BATCH // 2)
-    generator = torch.Generator().manual_seed(7)
-    for _ in range(100):
-        for part in torch.randn(BATCH, D, generator=generator).split(BATCH // 2):
-            (model(part) / 2).backward()
-            noise.after_backward()
-        noise.before_step()
-        optimizer.step()
-        optimizer.zero_grad()
+    accumulated(noise, model, 7, parts=2, scale=1 / 2, optimizer=optimizer)
     assert torch.allclose(weights, model.x.detach(), rtol=1e-6)
     low, high = estimate.interval()
     assert noise.estimate is not None

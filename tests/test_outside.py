@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from conftest import TINY, called, orchestrate, refused
 from test_hostile_archives import answer
 
 from orchestrator.cli.archives import import_
+from orchestrator.records import BadInput
 from orchestrator.results import FrontierRow, RunFiles, frontier_of, parse_goals, step_times
+from orchestrator.results.outside_sources import read_source
 
 Row = Mapping[str, Any]
 
@@ -357,14 +360,6 @@ def test_a_configuration_in_json_is_no_yaml(tmp_path: Path) -> None:
         imported(tmp_path, tmp_path / "other")
 
 
-def test_json_lines_may_begin_with_a_mark(tmp_path: Path) -> None:
-    (tmp_path / "runs").mkdir()
-    lines = [{"batch_size": 8}, *curve(50)]
-    text = "\n".join(map(json.dumps, lines))
-    (tmp_path / "runs/a.jsonl").write_text(text, encoding="utf-8-sig")
-    assert imported(tmp_path / "runs", tmp_path / "run").studies()[0].budget_steps == 50
-
-
 def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("bs,d,x,loss\n")
     with refused("no-study", "run"):
@@ -380,7 +375,7 @@ def test_a_table_without_rows_holds_no_run(tmp_path: Path) -> None:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """A tiny run, reported to trackers, and its trainings: settings and measurements."""
     folder, key = tmp_path_factory.mktemp("trained"), "0123456789abcdef" * 3
-    sweep = {**TINY, "batch_sizes": [16, 64], "repeats": 3, "search": {"trials": 4}}
+    sweep = {**TINY, "batch_sizes": [16, 64], "repeats": 2, "search": {"trials": 3}}
     (folder / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
@@ -415,13 +410,19 @@ def as_parquet(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path
 
 
 def as_histories(run: Path, trainings: list[dict[str, Any]], folder: Path) -> Path:
+    """Their settings are in a file beside each, or in the first line, which may begin with a
+    mark."""
     for number, one in enumerate(trainings):
-        place = folder / f"histories/{number:03}"
+        place, lines = folder / f"histories/{number:03}", one["measured"]
         place.mkdir(parents=True)
-        config = {name: {"value": value} for name, value in one.items() if name != "measured"}
-        (place / "config.yaml").write_text(yaml.safe_dump(config))
+        settings = {name: value for name, value in one.items() if name != "measured"}
+        if number % 2:
+            lines = [settings, *lines]
+        else:
+            config = {name: {"value": value} for name, value in settings.items()}
+            (place / "config.yaml").write_text(yaml.safe_dump(config))
         file = place / f"history.{('jsonl', 'ndjson')[number % 2]}"
-        file.write_text("\n".join(map(json.dumps, one["measured"])))
+        file.write_text("\n".join(map(json.dumps, lines)), ("utf-8", "utf-8-sig")[number % 2])
     return folder / "histories"
 
 
@@ -478,29 +479,39 @@ def test_there_and_back(
 # Hostile input
 
 
-def event_file(folder: Path) -> Path:
+def written(folder: Path, values: Mapping[int, float], tag: str) -> Path:
+    """A file of events with these values at these steps."""
     from tensorboardX import SummaryWriter
 
-    with SummaryWriter(str(folder / "batch_size=8,lr=0.1")) as writer:
-        for row in curve(60):
-            writer.add_scalar("val_loss", row["val_loss"], row["step"])
+    with SummaryWriter(str(folder)) as writer:
+        for step, value in values.items():
+            writer.add_scalar(tag, value, step)
         writer.add_text("notes", "none")
-    (file,) = (folder / "batch_size=8,lr=0.1").iterdir()
-    return file
+    return max(folder.glob("*tfevents*"))
+
+
+def losses(last: int, times: float = 1) -> dict[int, float]:
+    return {row["step"]: times * row["val_loss"] for row in curve(last)}
+
+
+def read_at(lengths: Iterable[int], file: Path, source: Path, step: str) -> list[int]:
+    """The last step that is read of a file that is cut at each length; 0 if there is none."""
+    content, last = file.read_bytes(), []
+    for length in lengths:
+        file.write_bytes(content[:length])
+        last.append(0)
+        with suppress(BadInput, KeyError):
+            rows = read_source(str(source))
+            assert all(said.endswith(": ends within a record") for said in rows.problems)
+            last[-1] = max(rows.table.select(["val_loss", step])[1].to_pylist())
+    return last
 
 
 def test_event_files_cut_anywhere(tmp_path: Path) -> None:
-    file = event_file(tmp_path / "runs")
-    content = file.read_bytes()
-    lengths = set()
-    for length in range(0, len(content), 11):
-        file.write_bytes(content[:length])
-        code, said = answer("import", tmp_path / "runs", "--out", tmp_path / f"{length}")
-        assert code == 0 or said.startswith("no-study"), (length, said)
-        if code == 0:
-            (study,) = RunFiles.open(tmp_path / f"{length}").studies()
-            lengths.add(study.budget_steps)
-    assert lengths == {10, 20, 30, 40, 50, 60}
+    file = written(tmp_path / "runs/batch_size=8,lr=0.1", losses(60), "val_loss")
+    found = read_at(range(file.stat().st_size), file, tmp_path / "runs", "step")
+    assert found == sorted(found)
+    assert {*found} == {0, 10, 20, 30, 40, 50, 60}
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -515,15 +526,11 @@ def test_offline_runs_cut_anywhere(tmp_path: Path) -> None:
     run.finish()
     wandb.teardown()  # which writes the rest
     (file,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
-    content, last = file.read_bytes(), set()
-    for length in [*range(0, 60, 3), *range(len(content) - 1500, len(content), 61), len(content)]:
-        file.write_bytes(content[:length])
-        code, said = answer("import", tmp_path / "wandb", "--out", tmp_path / f"{length}")
-        assert code == 0 or said.startswith(("no-study", "mapping")), (length, said)
-        if code == 0:
-            (study,) = RunFiles.open(tmp_path / f"{length}").studies()
-            last.add(study.budget_steps)
-    assert {20, 30, 40, 50, 60} <= last, said
+    size = file.stat().st_size
+    lengths = [*range(60), *range(size - 1500, size + 1, 7), size]
+    found = read_at(lengths, file, tmp_path / "wandb", "_step")
+    assert found == sorted(found)
+    assert {20, 30, 40, 50, 60} <= {*found}
 
 
 VALID = [{"batch_size": size, "lr": 0.1, "seed": seed, "step": step, "val_loss": 9 / step}
@@ -540,7 +547,7 @@ def test_damaged_sources_are_answered(name: str, tmp_path: Path) -> None:
     if name.endswith(".parquet"):
         pq.write_table(pa.Table.from_pylist(VALID), path)
     elif "tfevents" in name:
-        path.write_bytes(event_file(tmp_path / "other").read_bytes())
+        path.write_bytes(written(tmp_path / "other", losses(60), "val_loss").read_bytes())
     elif name.endswith((".csv", ".yaml")):
         write(path, VALID)
     else:
@@ -561,17 +568,13 @@ def test_damaged_sources_are_answered(name: str, tmp_path: Path) -> None:
 
 def test_folders_of_one_run_are_no_repeats(tmp_path: Path) -> None:
     """As Keras, and as torch's add_scalars make them."""
-    from tensorboardX import SummaryWriter
-
     for size in (8, 16):
         place = tmp_path / f"runs/batch_size={size},lr=0.1"
         for folder, tag, times in [
             ("train", "loss", 1), ("validation", "loss", 2), (".", "rate", 3),
             ("a_b_seen", "a/b", 4), ("a_b_new", "a/b", 5),
         ]:  # fmt: skip
-            with SummaryWriter(str(place / folder)) as writer:
-                for row in curve(150):
-                    writer.add_scalar(tag, times * row["val_loss"], row["step"])
+            written(place / folder, losses(150, times), tag)
     run = imported(tmp_path / "runs", tmp_path / "run")
     assert [(study.trials, study.repeats) for study in run.studies()] == [(1, 0)] * 2
     passed = {"train/loss": 50, "validation/loss": 90, "rate": 140, "a_b_new/a/b": None}
@@ -580,13 +583,9 @@ def test_folders_of_one_run_are_no_repeats(tmp_path: Path) -> None:
 
 
 def test_numbers_of_32_bits_pass_no_goal_that_they_equal(tmp_path: Path) -> None:
-    from tensorboardX import SummaryWriter
-
     rows = [{"batch_size": 8, "step": step, "acc": step / 100} for step in range(10, 101, 10)]
     pd.DataFrame(rows).astype({"acc": "float32"}).to_parquet(tmp_path / "a.parquet")
-    with SummaryWriter(str(tmp_path / "runs/batch_size=8")) as writer:
-        for row in rows:
-            writer.add_scalar("acc", row["acc"], row["step"])
+    written(tmp_path / "runs/batch_size=8", {row["step"]: row["acc"] for row in rows}, "acc")
     for source in ("a.parquet", "runs"):
         run = imported(tmp_path / source, tmp_path / f"run-{source}")
         assert [ask(run, f"acc > {bound}")[0].steps for bound in (0.6, 0.9)] == [70, 100]

@@ -10,7 +10,6 @@ from orchestrator.records import (
     EvaluationGrid,
     Goal,
     Range,
-    ScalingRule,
     derive_seed,
     shown,
     unknown,
@@ -133,11 +132,3 @@ def test_the_grid_moves_on_by_the_larger_of_gap_and_spacing(s: float, gap: int, 
 def test_seeds_are_the_same_everywhere() -> None:
     assert derive_seed(0, "trial", 3) == 227461578356882679
     assert derive_seed(0, "trial", 3) != derive_seed(0, "trial", 4)
-
-
-@pytest.mark.parametrize(
-    ("rule", "expected"),
-    [("constant", 0.1), ("linear", 0.4), ("sqrt", 0.2)],
-)
-def test_scaling_rules(rule: Any, expected: float) -> None:
-    assert ScalingRule(rule=rule, base=0.1, at_batch_size=64).at(256) == pytest.approx(expected)

@@ -18,6 +18,7 @@ from conftest import (
     assert_refused,
     called,
     ended,
+    made,
     make_trial,
     orchestrate,
     refused,
@@ -33,7 +34,6 @@ from orchestrator.analysis.cost import devices_of
 from orchestrator.analysis.scale_laws import ScalePoint, laws_of
 from orchestrator.cli import live
 from orchestrator.files.places import Place
-from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import Goal, Range, Status, Trial
 from orchestrator.report import Source, gathering, write_report_of
@@ -50,7 +50,6 @@ from orchestrator.report.style import COLOURS, Drawing, mark
 from orchestrator.report.trials import all_tried, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
-from orchestrator.results.provenance import provenance
 from orchestrator.results.repeats import WinnerRepeats
 from orchestrator.results.tables import tables_of
 
@@ -490,9 +489,7 @@ LADDER = {
 
 
 def trained(folder: Path, sweep: Path) -> RunFiles:
-    planned = plan(load_sweep(sweep))
-    run = RunFiles(folder)
-    run.create(planned.sweep.resolved(), planned.studies, provenance())
+    run, planned = made(folder, load_sweep(sweep))
     train_all(run, planned)
     return run
 
@@ -520,9 +517,8 @@ def test_while_a_run_goes_on_its_page_is_rewritten_and_reloads(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "PAUSE", 0)
-    planned = plan(load_sweep(sweep_file()))
-    run, written = RunFiles(tmp_path / "run"), tmp_path / "run/report.html"
-    run.create(planned.sweep.resolved(), planned.studies, provenance())
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
+    written = tmp_path / "run/report.html"
     with live.rewritten(run, every_seconds=0.5):
         wait_for(written.exists)
         assert "not yet" in written.read_text()

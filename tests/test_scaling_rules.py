@@ -34,9 +34,14 @@ def without_rehearsal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
 
 
-@pytest.mark.parametrize("exponent", [-0.5, 0, 0.75, 2])
-def test_a_power_multiplies_by_the_same_factor_with_every_doubling(exponent: float) -> None:
-    entry = {"rule": "power", "exponent": exponent, "base": 0.1, "at_batch_size": 48}
+NAMED = {"constant": 0, "linear": 1, "sqrt": 0.5}
+
+
+@pytest.mark.parametrize("named", [-0.5, 0, 0.75, 2, *NAMED])
+def test_a_power_multiplies_by_the_same_factor_with_every_doubling(named: Any) -> None:
+    exponent = NAMED.get(named, named)
+    entry = {"rule": named} if named in NAMED else {"rule": "power", "exponent": exponent}
+    entry |= {"base": 0.1, "at_batch_size": 48}
     assert at(48, **entry) == pytest.approx(0.1)
     for size in SIZES:
         assert at(2 * size, **entry) / at(size, **entry) == pytest.approx(2**exponent)

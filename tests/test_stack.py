@@ -77,8 +77,9 @@ def check_against_alone(trial: Trial, data_dir: Path | None = None, **changes: A
 
 
 @pytest.mark.dear
-@pytest.mark.parametrize("optimizer", STACKED)
-def test_every_optimizer_trains_as_alone(optimizer: str) -> None:
+@pytest.mark.parametrize("optimizer", ["nesterov", "adam", "muon"])
+def test_what_is_measured_with_everything_set_is_as_alone(optimizer: str) -> None:
+    """That the states of every optimizer are as alone is told where trials move."""
     params = {**EVERYTHING, **OWN[optimizer]}
     trial = trial_of(NETWORKS["mlp"], optimizer=optimizer, params=params, budget_steps=60)
     check_against_alone(trial, label_smoothing=[0.0, 0.1, 0.3], ema_decay=[0.5, 0.9, 0.99])

@@ -82,9 +82,11 @@ class Adding(nn.Module):
 class Remembering(Masked):
     """A model with a running average that no checkpoint holds."""
 
+    kept = False
+
     def model(self) -> nn.Module:
         model = super().model().append(nn.Identity())
-        model[-1].register_buffer("seen", torch.zeros(models.CLASSES), persistent=False)
+        model[-1].register_buffer("seen", torch.zeros(models.CLASSES), persistent=self.kept)
 
         def look(module: nn.Module, given: tuple[Tensor], output: Tensor) -> None:
             module.seen = module.seen.lerp(output.detach().mean(0), 0.1)

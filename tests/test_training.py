@@ -1,5 +1,4 @@
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import models
@@ -184,11 +183,6 @@ def test_unknown_and_missing_metaparameters_are_refused() -> None:
     ]:
         with refused(code, *values):
             check_metaparameters(optimizer, ["learning_rate", *names], workload)
-
-
-def test_every_optimizer_has_a_search_space() -> None:
-    folder = Path(__file__).parent.parent / "search_spaces"
-    assert {path.stem for path in folder.glob("*.yaml")} >= set(OPTIMIZERS)
 
 
 class Last(models.GhostCNN):
