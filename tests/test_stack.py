@@ -112,6 +112,14 @@ def test_numbers_at_the_end_of_a_tensor_get_the_bits_of_others(function: Any) ->
         assert torch.equal(function(numbers), torch.cat([*map(function, numbers.split(1))]))
 
 
+def test_slots_that_alternate_in_memory_have_sums_of_the_same_bits() -> None:
+    numbers = torch.randn(13, 36, generator=torch.Generator().manual_seed(0))
+    slots = numbers.expand(3, -1, -1).transpose(0, 1).contiguous().transpose(0, 1)
+    with InWholeVectors():
+        for sums in (slots.sum(1), slots.mean(1)):
+            assert torch.equal(sums, sums[:1].expand(3, -1))
+
+
 NETWORKS = {
     "mlp": models.name(models.MLP),
     "smooth": models.name(models.Smooth),

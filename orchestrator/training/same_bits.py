@@ -49,6 +49,7 @@ FUNCTIONS = {
     aten.softplus.default,
     aten.softplus_backward.default,
 }
+SUMS = {aten.sum.dim_IntList, aten.mean.dim}
 VECTOR = 16
 """Numbers that a kernel for a softmax computes at once: eight or sixteen."""
 FEW_CLASSES, EXAMPLES = 16, 8
@@ -145,6 +146,9 @@ def _in_its_place(operation: Any, args: Any) -> Callable[..., Tensor] | None:
         return None if exact else in_whole_vectors
     if operation is aten.bmm.default:
         return outer_product if first.shape[2] == 1 else None
+    if operation in SUMS and first.dim() > 1 and args[1]:
+        around = all(0 < first.stride(0) < first.stride(dim) for dim in args[1])
+        return slot_after_slot if around else None
     if operation in OVER_CLASSES and first.dim() == 3 and args[-2] in (-1, 2):
         _, examples, classes = first.shape
         # Not by the number of slots, on which bits must not depend.
@@ -173,6 +177,13 @@ def in_whole_vectors(operation: Any, *args: Any, **kwargs: Any) -> Tensor:
 def outer_product(operation: Any, left: Tensor, right: Tensor) -> Tensor:
     """Multiplies matrices of one column by matrices of one row. Nothing is summed."""
     return left * right
+
+
+def slot_after_slot(operation: Any, tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Sums up a copy in which slots do not alternate, as they do behind a frozen batch norm. Of the
+    columns of all slots, a CPU sums up many at once, and the last ones in another order."""
+    result: Tensor = operation(tensor.contiguous(), *args, **kwargs)
+    return result
 
 
 def log_softmax_of_few(
