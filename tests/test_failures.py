@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import models
 import pytest
-from conftest import TINY, orchestrate, refused
+from conftest import TINY, exhaust, make_trial, orchestrate, refused
 from ray.exceptions import ActorDiedError, RayTaskError
 
 from orchestrator.cluster import board
@@ -16,6 +16,7 @@ from orchestrator.cluster.failures import Failed, failure_of
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.sweeping.executor import ERROR_LINES, LINE_CHARACTERS, Failure, last_lines
+from orchestrator.training import train_on_ranks
 
 
 def task_error(cause: Exception) -> RayTaskError:
@@ -106,3 +107,11 @@ def test_a_parameter_without_gradient_is_found_before_ranks_wait_for_it(devices:
     sweep = Sweep.model_validate({**TINY, **changes})
     with refused("no-gradient", "Idle", "idle") if devices > 1 else nullcontext():
         plan(sweep)
+
+
+@pytest.mark.dear
+def test_ranks_do_not_average_gradients_of_different_parameters() -> None:
+    """One of them has two examples, the other one."""
+    trial = make_trial(models.name(models.Seldom), batch_size=3, budget_steps=4)
+    with refused("no-gradient", "each rank"):
+        exhaust(train_on_ranks(trial, 2))

@@ -281,7 +281,15 @@ class Trainer:
                     raise
                 losses = None
             if guarded:
-                if self._ranks.maximum(losses is None):
+                lacks = any(p.requires_grad and p.grad is None for p in self.parameters)
+                if (worst := self._ranks.maximum(1 if losses is None else 2 * lacks)) == 2:
+                    raise BadInput(
+                        "Where several ranks train a trial, the loss of each rank's examples must "
+                        "depend on every parameter that is trained. Train on one rank, or add each "
+                        "parameter that may be left out to the loss, times 0.",
+                        code="no-gradient",
+                    )
+                if worst:
                     losses = None
                 else:
                     self._ranks.average(self.parameters)
