@@ -56,8 +56,9 @@ def interrupted(
     [
         *(long_trial(optimizer, **EVERYTHING) for optimizer in (*OPTIMIZERS, *LIBRARY)),
         *(long_trial(workload=w) for w in (models.GhostCNN, models.FromFiles, models.FromDicts)),
+        long_trial(f"{models.__file__}:Counting"),
     ],
-    ids=lambda trial: f"{trial.study.optimizer} {trial.study.workload.rpartition(':')[2]}",
+    ids=lambda trial: f"{trial.study.optimizer.rpartition('/')[2]} {trial.study.workload[-9:]}",
 )
 def test_going_on_gives_the_same_bits(trial: Trial, tmp_path: Path) -> None:
     whole, whole_outcome = run_trial(trial)

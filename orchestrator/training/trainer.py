@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar
 
@@ -202,6 +203,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "counted": _counted(self.optimizer),
             "average": self.average and self.average.state(),
             "step": self.step,
             "seconds": self.seconds,
@@ -221,6 +223,7 @@ class Trainer:
         and each rank begins a new stream of random numbers for dropout."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        vars(self.optimizer).update(deepcopy(state.get("counted", {})))
         if self.average is not None:
             self.average.load(state["average"])
         self._factor = self._trunk
@@ -423,3 +426,13 @@ def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modul
     # Hugging Face's `from_pretrained` returns the whole model in evaluation mode, which does not
     # mean that its layers are frozen.
     return model if model.training else model.train()
+
+
+def _counted(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """The attributes of an optimizer that are numbers or tensors: many that people write count
+    their steps in one, of which torch's state knows nothing."""
+    return {
+        name: value
+        for name, value in vars(optimizer).items()
+        if type(value) in (bool, int, float) or isinstance(value, Tensor)
+    }
