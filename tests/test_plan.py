@@ -24,13 +24,7 @@ from orchestrator.planning.outlook import (
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import (
-    EvaluationGrid,
-    FinishedTrial,
-    Measurement,
-    Outcome,
-    Study,
-)
+from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Study
 
 SMALL = replace(
     make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,

@@ -29,15 +29,7 @@ from orchestrator.analysis.words import (
 from orchestrator.records import ENOUGH_SIZES, counted, grouped, point_text, short
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, cards, lead
-from orchestrator.report.style import (
-    Drawing,
-    guide,
-    log2_axis,
-    mark,
-    of_size,
-    safe,
-    whiskers,
-)
+from orchestrator.report.style import Drawing, guide, log2_axis, mark, of_size, safe, whiskers
 from orchestrator.results import FrontierRow
 
 MOST_SENTENCES = 3
