@@ -46,11 +46,7 @@ SENTENCE_HEIGHT = 18
 PLACES_DRAWN = 41
 """The number of batch sizes at which a fitted curve is drawn."""
 
-HEADS = (
-    "A fifth more examples at",
-    "Less than a tenth fewer steps beyond",
-    "Critical batch size",
-)
+HEADS = ("A fifth more examples at", "Less than a tenth fewer steps beyond", "Critical batch size")
 """What the numbers of `bend_cells` are, for somebody who has read nothing else."""
 
 MOST_APART = 0.1

@@ -177,10 +177,7 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
 
 
 def queue_of(
-    run: RunFiles,
-    planned: Plan,
-    progress: Progress,
-    say: Callable[[str], None] = lambda text: None,
+    run: RunFiles, planned: Plan, progress: Progress, say: Callable[[str], None] = lambda text: None
 ) -> Queue:
     """The searches, brought to the state that the run's files record, and their progress."""
     sweep, anew = planned.sweep, 0
