@@ -19,16 +19,7 @@ from pathlib import Path
 
 from claims import CLAIMS
 from lessons import ranges
-from measured import (
-    CNN,
-    DIGITS,
-    GROUPS,
-    RUNS,
-    forecasts_of,
-    numbers_of,
-    scalings_of,
-    verdicts_of,
-)
+from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, numbers_of, scalings_of, verdicts_of
 from picture import intervals, said
 from rules import Answer, Claim
 

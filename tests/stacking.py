@@ -11,11 +11,7 @@ from orchestrator.training.stack import Stack
 
 
 def train_stacked(
-    trials: Sequence[Trial],
-    width: int,
-    *,
-    data_dir: Any = None,
-    order: Sequence[int] | None = None,
+    trials: Sequence[Trial], width: int, *, data_dir: Any = None, order: Sequence[int] | None = None
 ) -> list[list[Measurement]]:
     """Returns the measurements of each trial without its times. Trials take slots in that
     `order`."""

@@ -22,14 +22,7 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.planning.sweep_file import load_sweep, overridden, validated
-from orchestrator.records import (
-    EvaluationGrid,
-    FinishedTrial,
-    SearchPlan,
-    Study,
-    StudyKey,
-    Trial,
-)
+from orchestrator.records import EvaluationGrid, FinishedTrial, SearchPlan, Study, StudyKey, Trial
 from orchestrator.results import MeanCost, RunFiles, frontier_of, parse_goals
 
 SIZES = (2, 8, 32, 128, 512)

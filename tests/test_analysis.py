@@ -15,11 +15,7 @@ from orchestrator.analysis.errors import errors_of, luck_of
 from orchestrator.analysis.points import points_of
 from orchestrator.analysis.quality import gaps
 from orchestrator.analysis.tuned import EFFECTIVE
-from orchestrator.analysis.words import (
-    errors_in_words,
-    frontier_cells,
-    in_words,
-)
+from orchestrator.analysis.words import errors_in_words, frontier_cells, in_words
 from orchestrator.records import Goal
 from orchestrator.report.answer import steps_to_goal
 from orchestrator.report.comparisons import groups_of, shared_size

@@ -129,10 +129,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
         f'--resources={{"gpus_on_demand": {MOST}}}', "--object-store-memory=100000000",
         f"--autoscaling-config={tmp_path / 'cluster.yaml'}",
     ]  # fmt: skip
-    with (
-        machines(tmp_path, 1) as (machine,),
-        machine.running(log, *start, **env) as head,
-    ):
+    with machines(tmp_path, 1) as (machine,), machine.running(log, *start, **env) as head:
         wait_for(lambda: "Ray runtime started" in log.read_text(), head, log)
         with machine.running(seen, "python", "-c", WATCH, **env) as watch:
             found = Cloud(machine=machine, env=env, head=head, seen=seen, waiting=waiting)

@@ -12,13 +12,7 @@ from numpy.typing import NDArray
 from quadratic import expected_risks
 
 from orchestrator.analysis import Estimate
-from orchestrator.analysis.branches import (
-    Branch,
-    Verdict,
-    chosen_rates,
-    settled,
-    verdict_of,
-)
+from orchestrator.analysis.branches import Branch, Verdict, chosen_rates, settled, verdict_of
 from orchestrator.analysis.schedules import ScheduleStep, megatron, schedule_of, steps_saved
 from orchestrator.analysis.words import verdict_in_words
 from orchestrator.planning.branch_parts import Rates

@@ -80,10 +80,7 @@ def test_going_on_with_other_ranks(tmp_path: Path, train_on_pair: Callable[..., 
 @pytest.mark.dear
 @pytest.mark.parametrize("trial", [long_trial(workload=models.GhostCNN), long_trial(dropout=0.3)])
 def test_checkpoints_leave_no_trace_in_the_curve(
-    trial: Trial,
-    tmp_path: Path,
-    train_on_pair: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    trial: Trial, tmp_path: Path, train_on_pair: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This also holds if ranks share the statistics of batch norms between evaluations, and where
     each rank has a stream of its own for dropout."""

@@ -24,13 +24,7 @@ from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import load_sweep, validated
 from orchestrator.records import STATUSES, BadInput
-from orchestrator.results import (
-    RunFiles,
-    Within,
-    best_of,
-    frontier_of,
-    to_csv,
-)
+from orchestrator.results import RunFiles, Within, best_of, frontier_of, to_csv
 from orchestrator.results.export import export_compact
 
 pytestmark = pytest.mark.dear

@@ -41,11 +41,7 @@ from orchestrator.workloads.data.catalogue import CATALOGUE
 DOCS = ROOT / "docs"
 WORKLOADS = (DOCS / "workloads.md").read_text(encoding="utf-8")
 
-BUDGET = {
-    "steps": "{:,} steps",
-    "epochs": "{:,} epochs",
-    "at_least_steps": "at least {:,} steps",
-}
+BUDGET = {"steps": "{:,} steps", "epochs": "{:,} epochs", "at_least_steps": "at least {:,} steps"}
 
 
 def test_links_lead_somewhere() -> None:

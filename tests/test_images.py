@@ -13,11 +13,7 @@ from conftest import refused
 from PIL import Image
 
 from orchestrator.workloads import load_workload
-from orchestrator.workloads.data.image_folders import (
-    ImageFiles,
-    class_folders,
-    read_classes,
-)
+from orchestrator.workloads.data.image_folders import ImageFiles, class_folders, read_classes
 
 SEEDS = torch.tensor([3, 1, 4, 1, 5])
 

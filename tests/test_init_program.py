@@ -10,13 +10,7 @@ import pytest
 import warm
 from conftest import called, command, orchestrate, refused
 
-from orchestrator.programs.guessing import (
-    completed,
-    default_of,
-    goal_of,
-    in_output,
-    options_of,
-)
+from orchestrator.programs.guessing import completed, default_of, goal_of, in_output, options_of
 from orchestrator.records import BadInput
 
 HF = """

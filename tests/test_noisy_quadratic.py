@@ -15,11 +15,7 @@ GRID = EvaluationGrid(spacing=0.005, min_gap=1)
 @pytest.mark.dear
 @pytest.mark.parametrize(
     ("optimizer", "batch_size", "learning_rate", "momentum", "precondition"),
-    [
-        ("sgd", 1, 0.05, 0.0, 0.0),
-        ("sgd", 64, 0.1, 0.0, 0.5),
-        ("momentum", 256, 0.5, 0.95, 0.0),
-    ],
+    [("sgd", 1, 0.05, 0.0, 0.0), ("sgd", 64, 0.1, 0.0, 0.5), ("momentum", 256, 0.5, 0.95, 0.0)],
 )
 def test_steps_to_goal_are_those_of_the_recursion(
     optimizer: str, batch_size: int, learning_rate: float, momentum: float, precondition: float

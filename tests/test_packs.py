@@ -120,8 +120,7 @@ def test_where_memory_runs_out_fewer_train_together(
         monkeypatch.setattr("orchestrator.training.pack._reasons", {})
         answers = iter([torch.OutOfMemoryError, True, True])
         monkeypatch.setattr(
-            "orchestrator.training.stackable.products_have_same_bits",
-            Mock(side_effect=answers),
+            "orchestrator.training.stackable.products_have_same_bits", Mock(side_effect=answers)
         )
     trial = make_trial(budget_steps=10, grid=EvaluationGrid(spacing=0, min_gap=5))
     original = Stack._take_step

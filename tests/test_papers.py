@@ -27,9 +27,7 @@ def rows() -> list[FrontierRow]:
     return frontier_of(RunFiles.open(RUN))
 
 
-def test_methods_say_what_was_searched_and_how_far_rules_go(
-    rows: list[FrontierRow],
-) -> None:
+def test_methods_say_what_was_searched_and_how_far_rules_go(rows: list[FrontierRow]) -> None:
     run = RunFiles.open(RUN)
     said = methods_of(run, rows)
     (study, *_) = (study for study in run.studies() if study.trials > 1)

@@ -24,13 +24,7 @@ from orchestrator.planning.outlook import (
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Resources
 from orchestrator.planning.sweep_file import load_sweep
-from orchestrator.records import (
-    EvaluationGrid,
-    FinishedTrial,
-    Measurement,
-    Outcome,
-    Study,
-)
+from orchestrator.records import EvaluationGrid, FinishedTrial, Measurement, Outcome, Study
 
 SMALL = replace(
     make_trial().study, batch_size=64, trials=10, budget_steps=100, repeats=0, stop_dominated=True,
@@ -266,9 +260,7 @@ def test_too_few_batch_sizes_for_a_curve_are_doubted(
     assert [doubt.startswith(said) for doubt in doubts] == [True] * doubted
 
 
-def test_batches_that_are_smaller_than_a_ghost_are_doubted(
-    sweep_file: Callable[..., Path],
-) -> None:
+def test_batches_that_are_smaller_than_a_ghost_are_doubted(sweep_file: Callable[..., Path]) -> None:
     model = f"{ROOT / 'tests/models.py'}:GhostCNN"
     file = sweep_file(workloads=[model], goals=None, batch_sizes=[2, 4, 8, 16])
     (doubt,) = plan(load_sweep(file)).doubts

@@ -32,14 +32,7 @@ from orchestrator.analysis.scale_laws import (
 )
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.valleys import Points, minima
-from orchestrator.records import (
-    FinishedTrial,
-    Measurement,
-    Outcome,
-    Range,
-    Study,
-    Trial,
-)
+from orchestrator.records import FinishedTrial, Measurement, Outcome, Range, Study, Trial
 from orchestrator.results import RunFiles, Within
 
 SIZES = 2 ** np.arange(1, 10)

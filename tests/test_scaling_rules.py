@@ -89,10 +89,7 @@ def timescale(size: int, space: Mapping[str, Any], examples: float) -> float:
 )
 @pytest.mark.parametrize(
     ("entry", "tau"),
-    [
-        ({"base": 0.5, "at_batch_size": 64}, None),
-        ({"tau": 0.3}, 0.3),
-    ],
+    [({"base": 0.5, "at_batch_size": 64}, None), ({"tau": 0.3}, 0.3)],
     ids=["tuned", "given"],
 )
 def test_the_timescale_of_weight_decay_stays_the_same(rate: Any, entry: Any, tau: Any) -> None:

@@ -10,14 +10,7 @@ from orchestrator.files.yaml_files import read_yaml
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.records import Choice, Range
-from orchestrator.search import (
-    DESIGNS,
-    SEARCH_SPACES,
-    grid,
-    known_spaces,
-    load_space,
-    space_from,
-)
+from orchestrator.search import DESIGNS, SEARCH_SPACES, grid, known_spaces, load_space, space_from
 from orchestrator.search.proposer import Design, halton
 from orchestrator.workloads import REGISTRY
 

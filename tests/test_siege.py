@@ -95,11 +95,7 @@ def kills_the_command(driver: Driver, run: Path) -> None:
     driver.process.wait()
 
 
-ATTACKS = (
-    kills_one_that_trains,
-    kills_the_board,
-    kills_the_command,
-)
+ATTACKS = (kills_one_that_trains, kills_the_board, kills_the_command)
 
 
 def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> None:

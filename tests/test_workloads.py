@@ -49,10 +49,7 @@ class Blobs(Classification):
 DEAR = re.compile(r"imagenet/|cifar10/resnet_50|gpt_10|simple_cnn_wide|fc_(1024|2048)")
 """What takes a second or more per step on a CPU."""
 
-SMALLER = {
-    "imagenet/": "?image_size=32&train_examples=16",
-    "cifar10/": "?train_examples=32",
-}
+SMALLER = {"imagenet/": "?image_size=32&train_examples=16", "cifar10/": "?train_examples=32"}
 """Options that make it less, by how a name begins."""
 
 

@@ -198,11 +198,7 @@ def confirmed(
 
 
 def _difference(pairs: Sequence[tuple[FinishedTrial, FinishedTrial]], metric: str) -> Estimate:
-    values = np.array(
-        [
-            trained.measurements[-1].metrics[metric] - constant.measurements[-1].metrics[metric]
-            for trained, constant in pairs
-        ]
-    )
+    ends = [[trained.measurements[-1].metrics[metric] for trained in pair] for pair in pairs]
+    values = np.array([ours - constant for ours, constant in ends])
     mean, reach = float(values.mean()), float(reach_of_mean(values))
     return Estimate(value=mean, low=mean - reach, high=mean + reach)

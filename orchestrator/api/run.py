@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
     from orchestrator.report.style import Drawing
 
+Texts = str | Iterable[str] | None
+"""One goal or amount of training, several, or None for those of the run."""
 
 STUDY = ("workload", "recipe", "batch_size")
 FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
@@ -105,17 +107,13 @@ class Run:
     def studies(self) -> Table[Study]:
         return Table(self._files.studies(), asdict)
 
-    def frontier(self, goal: str | Iterable[str] | None = None) -> Table[FrontierRow]:
+    def frontier(self, goal: Texts = None) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         rows = frontier_of(self._files, parse_goals(several(goal)))
         return Table(rows, asdict, shown=FRONTIER)
 
     def best(
-        self,
-        metric: str,
-        *,
-        within: str | Iterable[str] | None = None,
-        maximise: bool | None = None,
+        self, metric: str, *, within: Texts = None, maximise: bool | None = None
     ) -> Table[BestRow]:
         """The best value of `metric` in each study, as `orchestrate best` shows it."""
         budgets = [Within.parse(text) for text in several(within)]
@@ -123,11 +121,7 @@ class Run:
         return Table(rows, asdict, shown=BEST)
 
     def best_batch_size(
-        self,
-        metric: str,
-        *,
-        within: str | Iterable[str] | None = None,
-        maximise: bool | None = None,
+        self, metric: str, *, within: Texts = None, maximise: bool | None = None
     ) -> Table[BestBatch]:
         """The batch size with the best value of `metric` for each amount of training, such as
         "examples=1e6", as `orchestrate scale` shows it; without amounts, for the whole budget."""
@@ -136,30 +130,30 @@ class Run:
         said = "\n".join(f"{one.workload}, {one.recipe}: {best_in_words(one)}" for one in found)
         return Table(found, asdict, said, shown=BEST_BATCH)
 
-    def scaling(self, goal: str | Iterable[str] | None = None) -> Table[Scaling]:
+    def scaling(self, goal: Texts = None) -> Table[Scaling]:
         """The answer of each curve of steps against batch size: where it bends."""
         found = scalings(self.frontier(goal))
         return Table(found, Scaling.to_json, "\n".join(map(sentence, found)), shown=SCALING)
 
-    def rules(self, goal: str | Iterable[str] | None = None) -> Table[RuleCost]:
+    def rules(self, goal: Texts = None) -> Table[RuleCost]:
         """What rules cost, as `orchestrate frontier --rules` shows it: the steps of each recipe
         whose metaparameters follow a rule over those of a tuned recipe, the cheapest rule first."""
         return Table(rule_costs(self._files, self.frontier(goal)), RuleCost.to_json, shown=RULES)
 
-    def forecasts(self, goal: str | Iterable[str] | None = None) -> Table[Comparison]:
+    def forecasts(self, goal: Texts = None) -> Table[Comparison]:
         """Forecasts from the noise scale beside the measured critical batch sizes, for recipes
         whose repeats or trials measured the noise scale."""
         rows = self.frontier(goal)
         found = comparisons_of(self._files, rows, scalings(rows))
         return Table(found, Comparison.to_json, shown=FORECASTS)
 
-    def advise(self, goal: str | Iterable[str] | None = None) -> Table[Suggestion]:
+    def advise(self, goal: Texts = None) -> Table[Suggestion]:
         """Steps to train next, as `orchestrate advise` recommends them: at most three, those that
         narrow the answers most for their price."""
         found, remarks = advised_for(self._files, parse_goals(several(goal)))
         return Table(found, Suggestion.to_json, "\n".join(remarks), shown=STEPS)
 
-    def compare(self, other: Run | str | Path, goal: str | Iterable[str] | None = None) -> Compared:
+    def compare(self, other: Run | str | Path, goal: Texts = None) -> Compared:
         """How far this run (A) and another one of the same sweep (B) agree, as `orchestrate
         compare` shows it."""
         files = other._files if isinstance(other, Run) else RunFiles.open(other)
@@ -209,9 +203,7 @@ class Run:
             "A compact run: whole curves of the best trials only." * self._files.is_compact,
         )
 
-    def figure(
-        self, name: str, goal: str | Iterable[str] | None = None, *, workload: str | None = None
-    ) -> go.Figure:
+    def figure(self, name: str, goal: Texts = None, *, workload: str | None = None) -> go.Figure:
         """The figure of the report whose title begins with `name` or else contains it, such as
         "steps". Of several goals, and of several workloads if none is named, the first counts."""
         if workload is not None:
@@ -227,13 +219,11 @@ class Run:
         nearest = min(found, key=lambda title: not title.lower().startswith(wanted))
         return figures[nearest].as_plotly()
 
-    def figures(self, goal: str | Iterable[str] | None = None) -> list[str]:
+    def figures(self, goal: Texts = None) -> list[str]:
         """The titles of all figures of this run."""
         return [title for _, title in self._figures(goal)]
 
-    def report(
-        self, path: str | Path | None = None, goal: str | Iterable[str] | None = None
-    ) -> str:
+    def report(self, path: str | Path | None = None, goal: Texts = None) -> str:
         """Writes the report to `path`, by default RUN/report.html, and returns that path."""
         from orchestrator.report import frontier_for_page, write_page_of
 
@@ -276,7 +266,7 @@ class Run:
         tables = self._files.in_parallel(partial(_with_study, table_of), studies)
         return ArrowTable(pa.concat_tables(tables, promote_options="default"), caption)
 
-    def _figures(self, goal: str | Iterable[str] | None) -> dict[tuple[str, str], Drawing]:
+    def _figures(self, goal: Texts) -> dict[tuple[str, str], Drawing]:
         from orchestrator.report import Source, figures_of
 
         return figures_of(Source(run=self._files, rows=self.frontier(goal)))

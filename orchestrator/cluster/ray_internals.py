@@ -118,10 +118,7 @@ def actor_is_coming(controller: Any, trial: Any) -> bool:
 
 
 def replace_parts(
-    controller: Any,
-    *,
-    idle_actors: IdleActors,
-    failure: Callable[[Exception], Exception],
+    controller: Any, *, idle_actors: IdleActors, failure: Callable[[Exception], Exception]
 ) -> None:
     """Makes Tune keep its idle actors in `idle_actors`. `failure` replaces the error of an actor.
     An actor that is no longer needed may take a few seconds to end, not ten minutes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from orchestrator.planning.branch_parts import EARLIEST, LATEST, Branches, Spread
 from orchestrator.planning.sweep import Sweep
@@ -55,14 +56,8 @@ def with_branches(asked: Branches, study: Study) -> tuple[Study, ...]:
         states_at=steps,
         extras=replace(study.extras, noise_scale="always"),
     )
-    return (
-        trunk,
-        *(
-            _branches(trunk, asked, step, factor, params)
-            for step in steps
-            for factor in sorted(asked.factors)
-        ),
-    )
+    forks = product(steps, sorted(asked.factors))
+    return (trunk, *(_branches(trunk, asked, step, factor, params) for step, factor in forks))
 
 
 def trunk_of(sweep: Sweep, studies: Sequence[Study]) -> Trial:
@@ -109,17 +104,15 @@ def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
         )
     for point in points_of(sweep, studies):
         for study, rates in zip(point.studies, point.asked, strict=True):
-            found.append(
-                replace(
-                    study.with_batches_of(study.batch_size),
-                    batch_schedule=None,
-                    grid=EvaluationGrid(
-                        spacing=0, min_gap=study.grid.min_gap * trunk.batch_size // study.batch_size
-                    ),
-                    budget_steps=point.lengths[-1] // study.batch_size,
-                    trials=rates * point.choosing + point.seeds - point.choosing,
-                )
+            size, gap = study.batch_size, study.grid.min_gap * trunk.batch_size
+            branch = replace(
+                study.with_batches_of(size),
+                batch_schedule=None,
+                grid=EvaluationGrid(spacing=0, min_gap=gap // size),
+                budget_steps=point.lengths[-1] // size,
+                trials=rates * point.choosing + point.seeds - point.choosing,
             )
+            found.append(branch)
     return found
 
 
@@ -170,11 +163,9 @@ def _branches(
     schedule = BatchSchedule.constant(trunk.batch_size).then(
         batch_size=size, factor=1.0, at=trunk.examples(step)
     )
-    base, rates = float(params["learning_rate"]), asked.learning_rate
-    points = tuple(
-        {**params, "learning_rate": base * rate}
-        for rate in (*rates.at(factor), *rates.beside(factor))
-    )
+    base, multiples = float(params["learning_rate"]), asked.learning_rate
+    rates = [base * by for by in (*multiples.at(factor), *multiples.beside(factor))]
+    points = tuple({**params, "learning_rate": rate} for rate in rates)
     return replace(
         trunk,
         recipe=f"from step {step}",
@@ -184,10 +175,7 @@ def _branches(
         states_at=(),
         budget_steps=schedule.steps(trunk.budget_examples),
         grid=EvaluationGrid(spacing=0, min_gap=_gap(trunk, asked) // trunk.batch_size),
-        space={
-            **params,
-            "learning_rate": Choice(options=tuple(point["learning_rate"] for point in points)),
-        },
+        space={**params, "learning_rate": Choice(options=tuple(rates))},
         search=SearchPlan(algorithm="points", points=points),
         trials=len(points) * asked.seeds,
         extras=replace(trunk.extras, noise_scale="never"),

@@ -26,14 +26,7 @@ from orchestrator.records import (
     wrong_value,
 )
 from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS, check_schedule
-from orchestrator.search import (
-    Entry,
-    check_value,
-    even_axes,
-    grid,
-    load_space,
-    space_from,
-)
+from orchestrator.search import Entry, check_value, even_axes, grid, load_space, space_from
 from orchestrator.training import check_metaparameters
 from orchestrator.workloads import Workload
 

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PositiveInt, TypeAdapter
 
 from orchestrator.planning.parts import MANY, MOST_ITEMS, FolderName, Part, Text
 from orchestrator.programs.commands import OF_TRIAL, PLACEHOLDER, split
-from orchestrator.records import LARGEST, BadInput, Goal, Heard, Program, shown, wrong_value
+from orchestrator.records import LARGEST, BadInput, Goal, Heard, Program, Source, shown, wrong_value
 
 LONGEST_COMMAND, MOST_OF_SCRIPT = 10_000, 1_000_000
 
@@ -46,9 +46,7 @@ def _pattern(text: str) -> str:
 class Metrics(Part):
     """Where the numbers of a program are, if it doesn't call `orchestrator.report`."""
 
-    source: Literal["report", "stdout", "jsonl", "tensorboard"] = Field(
-        default="report", alias="from", examples=["stdout"]
-    )
+    source: Source = Field(default="report", alias="from", examples=["stdout"])
     """`report`: the program calls `orchestrator.report`, or appends lines of JSON to the file that
     the variable ORCHESTRATE_REPORTS names. `stdout`: lines of its output. `jsonl`: lines of JSON in
     a file. `tensorboard`: event files in a folder."""

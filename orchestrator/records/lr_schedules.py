@@ -51,8 +51,7 @@ DECAYS: dict[str, _Shape] = {
     ),
     # A triangle wave: each cycle starts and ends at the end factor and peaks half-way.
     "cyclical": _Shape(
-        lambda done, own: 1 - abs(2 * _in_cycle(done, own) - 1),
-        {"end_factor": 0.1, "cycles": 4},
+        lambda done, own: 1 - abs(2 * _in_cycle(done, own) - 1), {"end_factor": 0.1, "cycles": 4}
     ),
     # The points of the drops divide the decay into equal parts.
     "step": _Shape(

@@ -29,15 +29,7 @@ from orchestrator.analysis.words import (
 from orchestrator.records import ENOUGH_SIZES, counted, grouped, point_text, short
 from orchestrator.report.content import Panel
 from orchestrator.report.sections import Show, bullets, cards, lead
-from orchestrator.report.style import (
-    Drawing,
-    guide,
-    log2_axis,
-    mark,
-    of_size,
-    safe,
-    whiskers,
-)
+from orchestrator.report.style import Drawing, guide, log2_axis, mark, of_size, safe, whiskers
 from orchestrator.results import FrontierRow
 
 MOST_SENTENCES = 3
@@ -54,11 +46,7 @@ SENTENCE_HEIGHT = 18
 PLACES_DRAWN = 41
 """The number of batch sizes at which a fitted curve is drawn."""
 
-HEADS = (
-    "A fifth more examples at",
-    "Less than a tenth fewer steps beyond",
-    "Critical batch size",
-)
+HEADS = ("A fifth more examples at", "Less than a tenth fewer steps beyond", "Critical batch size")
 """What the numbers of `bend_cells` are, for somebody who has read nothing else."""
 
 MOST_APART = 0.1

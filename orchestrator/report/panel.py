@@ -52,12 +52,7 @@ FOLDS = (
         (numbers.made_of,),
     ),
     Fold("holding", "Goals that hold", numbers.lost_again, (numbers.holding,)),
-    Fold(
-        "metaparameters",
-        "Metaparameters",
-        metaparameters.finding,
-        (metaparameters.best_values,),
-    ),
+    Fold("metaparameters", "Metaparameters", metaparameters.finding, (metaparameters.best_values,)),
     Fold("trials", "All trials", trials.finding, (trials.all_tried, trials.table_of_trials)),
     Fold("training", "How the winners train", training.finding, (training.training_curves,)),
     Fold("noise", "Forecasts by the noise scale", training.foretold, (training.forecasts,)),

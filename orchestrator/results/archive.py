@@ -20,12 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from orchestrator.records import BadInput, Study, StudyKey, cut, escaped
-from orchestrator.results.archive_documents import (
-    LAYOUT,
-    published_study,
-    read_document,
-    trial_row,
-)
+from orchestrator.results.archive_documents import LAYOUT, published_study, read_document, trial_row
 from orchestrator.results.curve_files import read_curves, reason_of
 from orchestrator.results.provenance import provenance
 from orchestrator.results.store import Progress, RunFiles

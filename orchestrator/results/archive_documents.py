@@ -221,8 +221,8 @@ def _one_of(key: str, value: Any, known: Sequence[str] | Mapping[str, Any]) -> s
     return value
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str) or not value.isprintable() or len(value) > MOST_LETTERS:
+def _text(key: str, value: str) -> str:
+    if not value.isprintable() or len(value) > MOST_LETTERS:
         raise ValueError(
             f"{key} {shown(value)} is not printable text of up to {MOST_LETTERS} characters"
         )

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,9 @@ from orchestrator.search.space import assemble
 _DRAWS = 64
 """Number of random points that are drawn in search of a new one. If all of them were proposed
 before, the space is taken to have no other point."""
+
+_quietly = partial(warnings.catch_warnings, action="ignore")
+"""Silences Optuna's warnings about experimental features and clipped values."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -204,14 +207,6 @@ class _CmaEs(CmaEsSampler):
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
         return dict(self._ranges)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silences Optuna's warnings about experimental features and clipped values."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def trials_in(source: str) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:

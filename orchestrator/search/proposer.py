@@ -69,10 +69,9 @@ def _primes() -> Iterator[int]:
 def sobol(seed: int, dimensions: int, points: int) -> NDArray[np.float64]:
     from scipy.stats import qmc  # takes a second to load
 
-    with warnings.catch_warnings():
-        # Scipy warns that the sequence is balanced for powers of two only. Other numbers of points
-        # are useful all the same.
-        warnings.simplefilter("ignore", UserWarning)
+    # Scipy warns that the sequence is balanced for powers of two only. Other numbers of points are
+    # useful all the same.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
         table: NDArray[np.float64] = qmc.Sobol(dimensions, scramble=True, rng=seed).random(points)
     return table
 

@@ -7,15 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 
-from orchestrator.records import (
-    Goal,
-    Study,
-    Trial,
-    TrialKey,
-    Value,
-    best_by_median,
-    derive_seed,
-)
+from orchestrator.records import Goal, Study, Trial, TrialKey, Value, best_by_median, derive_seed
 from orchestrator.search.proposer import propose, sampler_for
 from orchestrator.search.race import (
     Bounds,

@@ -177,10 +177,7 @@ def _train(run: RunFiles, planned: Plan, how: How) -> Ended:
 
 
 def queue_of(
-    run: RunFiles,
-    planned: Plan,
-    progress: Progress,
-    say: Callable[[str], None] = lambda text: None,
+    run: RunFiles, planned: Plan, progress: Progress, say: Callable[[str], None] = lambda text: None
 ) -> Queue:
     """The searches, brought to the state that the run's files record, and their progress."""
     sweep, anew = planned.sweep, 0
@@ -274,16 +271,14 @@ def _written(ended: Ended, planned: Plan, how: How) -> Ended:
         run.check_place()
         if planned.sweep.branch is not None:
             found = answer_in(run)
-            unknown = ended.status == "done" and found.queue.problems
-            status = "unreached" if unknown else ended.status
-            ended = replace(ended, branches=found, status=status)
+            ended, reached = replace(ended, branches=found), not found.queue.problems
             write_branches(found)
         else:
             rows = frontier_of(run)
-            reached = all(row.reached for row in rows)
-            status = "unreached" if ended.status == "done" and not reached else ended.status
-            ended = replace(ended, rows=rows, status=status)
+            ended, reached = replace(ended, rows=rows), all(row.reached for row in rows)
             write_frontier(run, rows)
+        if ended.status == "done" and not reached:
+            ended = replace(ended, status="unreached")
         return _with_page(ended, how)
     except OSError as error:
         unwritten = (

@@ -125,9 +125,13 @@ def own(name: str) -> LibraryOptimizer:
     kind = import_own("optimizer", name)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise BadInput(f"{name!r} must be a subclass of torch.optim.Optimizer.", code="wrong-class")
-    obstacle = _obstacle_in_step(kind)
-    if obstacle is not None:
-        raise BadInput(f"Optimizer {name!r} can't be used here: {obstacle}.", code="unusable")
+    step = inspect.signature(kind.step).parameters
+    closed = "closure" in step and step["closure"].default is inspect.Parameter.empty
+    if closed or "hessian" in step:
+        needed = "a closure that computes the loss again" if closed else "second derivatives"
+        raise BadInput(
+            f"Optimizer {name!r} can't be used here: its step needs {needed}.", code="unusable"
+        )
     required = tuple(
         _OUR_WORDS.get(name, name)
         for name, argument in inspect.signature(kind).parameters.items()
@@ -136,13 +140,6 @@ def own(name: str) -> LibraryOptimizer:
         and name != "params"
     )
     return LibraryOptimizer(name, dict(_settings(kind)), kind, required)
-
-
-def _obstacle_in_step(kind: type[Optimizer]) -> str | None:
-    step = inspect.signature(kind.step).parameters
-    if "closure" in step and step["closure"].default is inspect.Parameter.empty:
-        return "its step needs a closure that computes the loss again"
-    return "its step needs second derivatives" if "hessian" in step else None
 
 
 def _settings(kind: type[Optimizer]) -> Iterator[tuple[str, Value | None]]:

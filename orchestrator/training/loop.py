@@ -95,11 +95,7 @@ def train(
 
 
 def _fill(
-    engine: Engine,
-    slot: int,
-    coming: Iterator[Task],
-    entries: dict[int, Entry],
-    held: list[Entry],
+    engine: Engine, slot: int, coming: Iterator[Task], entries: dict[int, Entry], held: list[Entry]
 ) -> Iterator[Event]:
     """Puts a trial into the slot if it is free: one that is held no longer, or else the next."""
     while slot not in entries:
@@ -153,12 +149,7 @@ def _released(held: list[Entry], ranks: Ranks) -> Entry | None:
 
 
 def _leave(
-    engine: Engine,
-    slot: int,
-    entries: dict[int, Entry],
-    held: list[Entry],
-    *,
-    asked: bool = True,
+    engine: Engine, slot: int, entries: dict[int, Entry], held: list[Entry], *, asked: bool = True
 ) -> Iterator[Event]:
     """Frees the slot if its trial ends here, and yields the finished trial. With `asked`, the trial
     ends if its measurements say so, or if the task's `ending` on the first rank says so; the first

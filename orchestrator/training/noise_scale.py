@@ -120,9 +120,8 @@ class NoiseMeter:
 
         while True:
             try:
-                with warnings.catch_warnings(), as_vmap_can():
-                    # `vmap` warns if it falls back to a loop over examples.
-                    warnings.simplefilter("error", UserWarning)
+                # `vmap` warns if it falls back to a loop over examples.
+                with warnings.catch_warnings(action="error", category=UserWarning), as_vmap_can():
                     return per_example(loss_of_example, weights, parts, self._at_once, self.pulse)
             except BadInput:
                 raise

@@ -97,7 +97,10 @@ class Stack(Engine):
         assert trial.kind == self._kind, (trial.params, self._kind)
         settings = sort(trial.params, self._workload)
         model = self._fresh_model(trial, settings)
-        self._check_loss(model, settings)
+        # The loss can refuse these numbers. Later it gets those of all slots as tensors, whose
+        # values it does not check.
+        if self._first_loss(model, settings)[1] is not None:
+            raise ValueError("its losses have weights, or half precision")
         stacked = self._stacked(trial, settings, model)
         for rows in (self._losses, self._gradient, *self._state.values()):
             rows[slot] = 0
@@ -326,12 +329,6 @@ class Stack(Engine):
         groups = [group["params"] for group in stacked.groups if group["use_muon"]]
         hidden = {stacked.order[number] for members in groups for number in members}
         return [n for n, name in enumerate(self.model.names) if name in hidden]
-
-    def _check_loss(self, model: torch.nn.Module, settings: Sorted) -> None:
-        """Calls the loss with this trial's metaparameters as numbers, so that it can refuse them.
-        Later it gets the metaparameters of all slots as tensors, whose values it does not check."""
-        if self._first_loss(model, settings)[1] is not None:
-            raise ValueError("its losses have weights, or half precision")
 
     def _load(self, slot: int, stacked: StackedTrial, state: Mapping[str, Any]) -> None:
         moments = state["optimizer"]["state"]

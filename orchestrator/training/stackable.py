@@ -83,9 +83,8 @@ def why_not(
     ranks, prepared = Ranks(device=device), (workload, small)
     alone = [_trained(Single(trial, ranks, prepared=prepared), [trial])[0] for trial in pair]
     try:
-        with warnings.catch_warnings():
-            # `vmap` warns if it can compute an operation only slot by slot.
-            warnings.simplefilter("error", UserWarning)
+        # `vmap` warns if it can compute an operation only slot by slot.
+        with warnings.catch_warnings(action="error", category=UserWarning):
             stacked = _trained(Stack(plain, ranks, len(pair), prepared=prepared), pair)
     except (BadInput, OutOfMemory):
         raise

@@ -187,11 +187,7 @@ class StackedModel:
         return zip(ours, (named[name] for name in [*self.names, *self.fixed]), strict=True)
 
     def gradients(
-        self,
-        batch: Batch,
-        settings: Numbers,
-        shared: Mapping[str, Any],
-        into: Sequence[Tensor],
+        self, batch: Batch, settings: Numbers, shared: Mapping[str, Any], into: Sequence[Tensor]
     ) -> Tensor:
         """Returns the losses (slots, examples) of each slot's batch, and writes the gradients to
         `into`, which are views of rows. `settings` are metaparameters of the loss with a number per

@@ -60,11 +60,7 @@ class Taped:
 
 
 def record(
-    function: Function,
-    inputs: Tensors,
-    operations: set[Any] | None = None,
-    *,
-    proven: bool = False,
+    function: Function, inputs: Tensors, operations: set[Any] | None = None, *, proven: bool = False
 ) -> Function:
     """Returns a tape of `function` for tensors of the shapes of `inputs`. The recorded operations
     are added to `operations`. Unless it is `proven`, the tape is tried on other numbers."""
