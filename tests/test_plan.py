@@ -260,6 +260,15 @@ def test_too_few_batch_sizes_for_a_curve_are_doubted(
     assert [doubt.startswith(said) for doubt in doubts] == [True] * doubted
 
 
+def test_noise_scales_of_repeats_that_are_not_asked_for_are_doubted(
+    sweep_file: Callable[..., Path],
+) -> None:
+    asked = {"evaluate": {"noise_scale": "repeats"}, "batch_sizes": [64]}
+    (doubt,) = plan(load_sweep(sweep_file(**asked, repeats=0))).doubts
+    assert "measures nothing in 1 of the studies, since they have no repeats" in doubt
+    assert not plan(load_sweep(sweep_file(**asked, repeats=2))).doubts
+
+
 def test_batches_that_are_smaller_than_a_ghost_are_doubted(sweep_file: Callable[..., Path]) -> None:
     model = f"{ROOT / 'tests/models.py'}:GhostCNN"
     file = sweep_file(workloads=[model], goals=None, batch_sizes=[2, 4, 8, 16])

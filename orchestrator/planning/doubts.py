@@ -54,6 +54,16 @@ def too_few(studies: Iterable[Study]) -> list[str]:
     ]
 
 
+def without_repeats(studies: Iterable[Study]) -> list[str]:
+    """A warning about noise scales that are asked of repeats where there are none."""
+    bare = [s for s in studies if s.extras.noise_scale == "repeats" and not s.repeats]
+    said = (
+        f"`evaluate.noise_scale: repeats` measures nothing in {len(bare):,} of the studies, since "
+        f"they have no repeats. Add `repeats: 5`, or measure in every trial: `noise_scale: true`."
+    )
+    return [said] if bare else []
+
+
 def of_programs(studies: Iterable[Study]) -> list[str]:
     """Sentences about programs that a user should know before they are trained."""
     seedless = {s.workload for s in studies if s.program is not None and not has_seed(s.program)}

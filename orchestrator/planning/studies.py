@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from orchestrator.planning.branch_plan import points_of, with_branches
 from orchestrator.planning.cooldowns import cooldown_of, refuse_uncoolable, what_cooldowns_cost
-from orchestrator.planning.doubts import of_programs, starving, too_few
+from orchestrator.planning.doubts import of_programs, starving, too_few, without_repeats
 from orchestrator.planning.more import refuse_unmatched, with_more
 from orchestrator.planning.recipes import (
     ONLY,
@@ -99,6 +99,7 @@ def plan(sweep: Sweep, data_dir: Path | None = None) -> Plan:
         points_of(sweep, studies)  # raises if no branch from a point fits into the budget
     doubts = (
         *rehearse_all(sweep, studies, data_dir), *starving(studies), *too_few(studies),
+        *without_repeats(studies),
         *(of_programs(studies) if sweep.repeats or any(m.repeats for m in sweep.more) else ()),
     )  # fmt: skip
     return Plan(sweep=sweep, studies=studies, doubts=doubts)
