@@ -391,6 +391,22 @@ def test_without_repeats_of_several_points_it_is_not_known_what_few_trials_do() 
     assert luck_of([]) is None
 
 
+def test_no_interval_is_given_where_luck_is_unknown(tmp_path: Path) -> None:
+    """Single repeats of several points differ by their seeds as well as by their points."""
+    rows = swept(np.random.default_rng(0))
+    once = [
+        replace(row, repeats=replace(row.repeats, count=1, steps=row.repeats.steps[:1]))
+        for row in rows
+        if row.repeats
+    ]
+    for unknown in (once, [replace(row, repeats=None, leaders=()) for row in rows]):
+        points = points_of(unknown)
+        errors = errors_of(points)
+        assert errors.seeds is errors.few_trials is None
+        assert {interval.high for interval in errors.intervals(points)} == {None}
+        assert " steps (error unknown), " in page(tmp_path, unknown)
+
+
 def test_repeats_that_missed_the_goal_count_as_far_above_as_the_fewest_lie_below() -> None:
     all_reached = repeats_from([(steps, 0) for steps in (50, 80, 100, 125, 200)])
     two_missed = repeats_from([(steps, 0) for steps in (50, 80, 100, math.inf, math.inf)])

@@ -261,7 +261,7 @@ def test_only_devices_that_were_timed_are_recommended_and_cards_that_agree_are_o
         )  # fmt: skip
 
     alone, together = told(1), told(4)
-    point = "32 sgd 32 steps (24 to 32), 1,024 examples"
+    point = "32 sgd 32 steps (error unknown), 1,024 examples"
     assert f"Fastest, balanced and cheapest {point}; 13.4 s on 1 device, 13.4 in money" in alone
     assert f"Fastest and balanced {point}; 5.76 s on 4 devices" in together
     assert f"Cheapest {point}; 13.4 s on 1 device" in together

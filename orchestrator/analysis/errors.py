@@ -75,7 +75,9 @@ class Errors:
     def intervals(self, points: Sequence[CurvePoint]) -> list[Estimate]:
         """The steps that each point would take in the median over seeds and other trials. The goal
         was passed after the measurement before. There is no upper end where repeats missed it so
-        often that the true median may."""
+        often that the true median may, and no end where nothing is known of luck."""
+        if self.seeds is None and self.few_trials is None:
+            return [Estimate(value=point.steps) for point in points]
         ends = [math.inf if p.again and p.again.high is None else p.steps for p in points]
         without = np.diag(self.covariance) - self.resolution
         reach = 2 ** (reach_of(math.inf) * np.sqrt(np.maximum(without, 0)))
@@ -112,7 +114,8 @@ def errors_of(points: Sequence[CurvePoint]) -> Errors:
     """What the run knows of the errors of the points of one curve."""
     repeats = [point.again for point in points if point.again]
     luck = luck_of(repeats) if len(repeats) == len(points) else None
-    few = _few_trials(points, luck)
+    # Where each point was trained again but once, seeds can't be told from points.
+    few = None if repeats and luck is None else _few_trials(points, luck)
     return Errors(
         resolution=np.array([rounding_variance(point.steps, point.resolution) for point in points]),
         seeds=None

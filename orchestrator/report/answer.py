@@ -156,7 +156,8 @@ def _reading(panel: Panel) -> str:
     said = []
     points = trained_points(panel.drawn.rows)
     curves = grouped(points, lambda point: point.recipe).values()
-    known = all(errors_of(of_curve).few_trials is not None for of_curve in curves)
+    errors = [errors_of(of_curve) for of_curve in curves]
+    known = all(one.few_trials is not None for one in errors)
     kinds = {point.is_median for point in points}
     if True in kinds:
         said.append(
@@ -165,6 +166,8 @@ def _reading(panel: Panel) -> str:
         )
     if False in kinds:
         said.append("Without repeats, a point is the fewest steps of any trial.")
+    if any(one.few_trials is None and one.seeds is None for one in errors):
+        said.append("Without whiskers, it is not known how lucky a point was; repeats would tell.")
     said += cooled_sentences(panel.drawn.rows)
     if points:
         said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")
@@ -189,7 +192,7 @@ def _advised(panel: Panel) -> str:
 
 
 def _card(cost: Cost) -> str:
-    interval = ""
+    interval = " (error unknown)"
     if cost.low is not None and cost.high is not None:
         to = f"to {cost.high:,.0f}" if cost.high < math.inf else "or more"
         interval = f" ({cost.low:,.0f} {to})"
