@@ -174,6 +174,8 @@ class Place:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
+        except OSError as error:  # that of a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -183,7 +185,7 @@ class Place:
     def check_writable(self) -> None:
         """Raises `OSError` if no file can be written to this folder."""
         probe = self / f".probe.{os.getpid()}"
-        probe.write(b"")
+        probe.write(b"0")  # a full disk takes an empty file
         probe.remove()
 
     def remove(self) -> None:
