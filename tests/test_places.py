@@ -105,7 +105,9 @@ def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
     assert Place.at("here").absolute().local == Path.cwd() / "here"
 
 
-@pytest.mark.parametrize(("where", "said"), [("ftp://there/run", "ftp"), ("s3://", "s3://")])
+@pytest.mark.parametrize(
+    ("where", "said"), [("ftp://there/run", "ftp"), ("s3://", "s3://"), ("a\udcff", "UTF-8")]
+)
 def test_other_places_are_refused(where: str, said: str) -> None:
     with refused("wrong-place", said):
         Place.at(where)

@@ -57,6 +57,8 @@ class Place:
             return where
         if not (text := str(where)):
             raise BadInput("A folder has an empty name. Write its path or URI.", code="wrong-place")
+        if text != text.encode(errors="replace").decode():  # Arrow takes no other names
+            raise BadInput(f"{text} can't be used: it is no UTF-8. Rename it.", code="wrong-place")
         if "://" not in text:
             is_packed = text.endswith(".zip") and os.path.isfile(text)
             return cls(PACKED + os.path.abspath(text) if is_packed else text)
