@@ -69,6 +69,7 @@ def test_errors_and_answers_are_text_and_keep_their_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["orchestrate", "status", f"a\n{HOSTILE}"])
+    monkeypatch.setenv(terminal.ERROR_FILE, "/dev/full")
     with pytest.raises(SystemExit, match="2"):
         main()
     terminal.answer(Path(f"{HOSTILE}\udcff"))
