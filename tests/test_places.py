@@ -1,6 +1,8 @@
 """Folders on this machine and in a bucket are used alike; the bucket is a real server's."""
 
 import itertools
+import re
+import resource
 import signal
 import subprocess
 import threading
@@ -47,6 +49,18 @@ def test_files_come_and_go(folder: Place) -> None:
         file.read()
 
 
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    run, before = RunFiles(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        with refused("unwritable", tmp_path, "too large"):
+            run.check_writable()
+        with pytest.raises(OSError, match=re.escape(str(tmp_path / "sessions.json"))):
+            run.add_session({})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_others_find_what_is_written_and_the_other_way_round(bucket: str) -> None:
     """The other program is the store's own client."""
     client = boto3.client("s3")
@@ -91,7 +105,9 @@ def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
     assert Place.at("here").absolute().local == Path.cwd() / "here"
 
 
-@pytest.mark.parametrize(("where", "said"), [("ftp://there/run", "ftp"), ("s3://", "s3://")])
+@pytest.mark.parametrize(
+    ("where", "said"), [("ftp://there/run", "ftp"), ("s3://", "s3://"), ("a\udcff", "UTF-8")]
+)
 def test_other_places_are_refused(where: str, said: str) -> None:
     with refused("wrong-place", said):
         Place.at(where)

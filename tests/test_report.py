@@ -5,10 +5,12 @@ import random
 import re
 import resource
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -510,6 +512,20 @@ def test_what_a_run_was_asked_for_is_on_its_page(
     # On a busy machine, step times may be too odd to be used.
     assert all(one.money is not None for cost in panel.costs for one in cost.priced)
     assert panel.advice is None  # of three batch sizes
+
+
+def test_the_page_of_a_running_sweep_is_tried_again_where_no_process_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = threading.Semaphore(0)
+
+    def refuses(*_: object, **__: object) -> NoReturn:
+        tried.release()
+        raise BlockingIOError
+
+    monkeypatch.setattr(live.subprocess, "Popen", refuses)
+    with live.rewritten(RunFiles(tmp_path), every_seconds=0.01):
+        assert all(tried.acquire(timeout=60) for _ in range(2))
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -68,6 +69,7 @@ def test_errors_and_answers_are_text_and_keep_their_lines(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["orchestrate", "status", f"a\n{HOSTILE}"])
+    monkeypatch.setenv(terminal.ERROR_FILE, "/dev/full")
     with pytest.raises(SystemExit, match="2"):
         main()
     terminal.answer(Path(f"{HOSTILE}\udcff"))
@@ -305,3 +307,22 @@ def test_commands_to_paste_quote_their_paths(tmp_path: Path) -> None:
     rows = frontier_of(run)
     assert f"orchestrate resume '{run.place}'" in (said := answers.what_next(rows, run.place))
     assert said == answers.what_next(2 * rows, run.place), "a study has several goals, one name"
+
+
+CLOSED = """
+import os, signal, threading
+from orchestrator.sweeping.interrupts import heed_termination, heeded
+heed_termination()
+asked = threading.Event()
+with heeded(asked, lambda: None):
+    os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)
+print(asked.is_set())
+"""
+
+
+@pytest.mark.parametrize(("below", "asked"), [([], "True\n"), (["nohup"], "False\n")])
+def test_a_terminal_that_is_closed_asks_a_sweep_to_end(below: list[str], asked: str) -> None:
+    """The system and the shell both send the signal, and the second one must not end it at once."""
+    command = [*below, sys.executable, "-c", CLOSED]
+    assert subprocess.check_output(command, text=True) == asked

@@ -96,7 +96,7 @@ def _in_a_process(
                 except KeyboardInterrupt:
                     process.send_signal(signal.SIGINT)
         said = f"\n`orchestrate {name}` ended with exit code {process.returncode}."
-        code, _, text = (error.read_text() if error.is_file() else said).partition("\n")
+        code, _, text = ((error.is_file() and error.read_text()) or said).partition("\n")
         return process.returncode, code, text
 
 

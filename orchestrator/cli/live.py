@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from orchestrator.cli.terminal import repeating
@@ -35,9 +35,12 @@ def rewritten(run: RunFiles, every_seconds: float = EVERY_SECONDS) -> Iterator[N
         # Ray gives the processes that train a niceness of 15, and this one gives way to them. An
         # error here is reported when the sweep writes its report.
         began = time.monotonic()
-        with subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ) as process:
+        with (
+            suppress(OSError),  # the machine may have no room for another process now
+            subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            ) as process,
+        ):
             while process.poll() is None:
                 if ended.wait(0.05):
                     process.kill()

@@ -93,7 +93,8 @@ def complain(error: object) -> None:
     ERROR_FILE names, for callers from Python: first a line with its code, if it has one."""
     code = error.code if isinstance(error, BadInput) else ""
     if file := os.environ.get(ERROR_FILE):
-        Path(file).write_text(f"{code}\n{error}")
+        with suppress(OSError):  # on a full disk it is still printed
+            Path(file).write_text(f"{code}\n{error}")
     quiet, console.quiet = console.quiet, False
     say(f"error[{code}]: {error}" if code else f"error: {error}")
     console.quiet = quiet

@@ -57,6 +57,8 @@ class Place:
             return where
         if not (text := str(where)):
             raise BadInput("A folder has an empty name. Write its path or URI.", code="wrong-place")
+        if text != text.encode(errors="replace").decode():  # Arrow takes no other names
+            raise BadInput(f"{text} can't be used: it is no UTF-8. Rename it.", code="wrong-place")
         if "://" not in text:
             is_packed = text.endswith(".zip") and os.path.isfile(text)
             return cls(PACKED + os.path.abspath(text) if is_packed else text)
@@ -174,6 +176,8 @@ class Place:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(path)
+        except OSError as error:  # that of a full disk names no file
+            raise OSError(error.errno, error.strerror, str(path)) from None
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -183,7 +187,7 @@ class Place:
     def check_writable(self) -> None:
         """Raises `OSError` if no file can be written to this folder."""
         probe = self / f".probe.{os.getpid()}"
-        probe.write(b"")
+        probe.write(b"0")  # a full disk takes an empty file
         probe.remove()
 
     def remove(self) -> None:

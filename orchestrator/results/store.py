@@ -103,7 +103,7 @@ class RunFiles(Purpose):
         except OSError as error:
             raise BadInput(
                 f"The run folder {self.place} can't be written: {error.strerror or error}. "
-                f"Name another one with --out.",
+                f"Change that, or name another one with --out.",
                 code="unwritable",
             ) from None
         of_a_run = (self.place / STUDIES).is_file() or (self.place / "trials").is_folder()
