@@ -566,6 +566,19 @@ def test_a_program_of_the_second_run_is_told_as_well() -> None:
     assert gathering._joined(one, other).is_program
 
 
+def test_step_times_of_runs_on_different_machines_are_not_compared() -> None:
+    def panel(recipe: str, slow: float) -> Panel:
+        times = [
+            StepTime(workload="w", recipe=recipe, batch_size=size, ranks=1, seconds=size * slow)
+            for size in (8, 512)
+        ]
+        return Panel(workload="w", goal=GOAL, rows=[], devices=devices_of(times))
+
+    for slow, used in ((1.0, True), (5.0, False)):
+        both = gathering._joined(panel("a: sgd", 1.0), panel("b: sgd", slow))
+        assert (bool(both.devices), not both.doubts) == (used, used)
+
+
 def test_axes_of_laws_keep_the_names_of_metrics() -> None:
     points = [
         ScalePoint(workload="<b>w", at={"data": size}, value=Estimate(value=v, low=v, high=v))

@@ -126,13 +126,18 @@ def doubts_about(times: Iterable[StepTime]) -> list[str]:
         for one in times
         if _is_disturbed(one, times)
     ]
-    if (pair := _unlike(_fitted(times))) is not None:
-        slow, fast, ratio = pair
-        said.append(
-            f"Step times are not used: an example takes {slow} {ratio:.1f} times as long as "
-            f"{fast}, which no optimizer explains, so they were taken beside different work."
-        )
-    return said
+    return said + doubts_between(_fitted(times))
+
+
+def doubts_between(devices: Mapping[str, Device]) -> list[str]:
+    """Why the step times of these recipes can't be compared; empty if they can."""
+    if (pair := _unlike(devices)) is None:
+        return []
+    slow, fast, ratio = pair
+    return [
+        f"Step times are not used: an example takes {slow} {ratio:.1f} times as long as {fast}, "
+        f"which no optimizer explains, so they were taken beside different work."
+    ]
 
 
 def _fitted(times: Sequence[StepTime]) -> dict[str, Device]:

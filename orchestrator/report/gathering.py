@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from orchestrator.analysis.cost import devices_of, doubts_about
+from orchestrator.analysis.cost import devices_of, doubts_about, doubts_between
 from orchestrator.analysis.forecasts import Forecast, forecast_by, noise_courses
 from orchestrator.analysis.points import without_growing
 from orchestrator.analysis.tuned import rule_costs
@@ -160,6 +160,8 @@ def _joined(one: Panel, other: Panel) -> Panel:
             parts[field.name] = [*mine, *theirs]
         elif isinstance(mine, bool):
             parts[field.name] = mine or theirs
+    if doubts := doubts_between(parts["devices"]):  # as of runs on different machines
+        parts |= {"devices": {}, "doubts": [*parts["doubts"], *doubts]}
     if not (one.detailed is other.detailed is None):
         parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
     return replace(one, **parts)
