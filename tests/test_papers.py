@@ -62,6 +62,17 @@ def test_methods_say_how_batches_grow_and_what_each_workload_was_searched_in(
     assert "{batch_size: 64, examples: 3000, learning_rate: 0.3536}" in said
 
 
+def test_methods_say_when_trials_ended_and_that_a_run_goes_on() -> None:
+    whole, unfinished = (
+        methods_of(run, frontier_of(run))
+        for name in ("quality", "simple_cnn")
+        for run in [RunFiles.open(ROOT / f"atlas/runs/{name}.zip")]
+    )
+    assert "A trial ended after 2,000 steps." in whole
+    assert "The run has not finished." not in whole
+    assert "The run has not finished." in unfinished
+
+
 def test_tables_hold_the_numbers_of_the_answers(rows: list[FrontierRow]) -> None:
     printed = [*csv.DictReader(called("report", RUN, "--table", "csv").splitlines())]
     found = scalings(rows)

@@ -31,6 +31,8 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
         said += [*_search(sweep, studies), *_trials(studies)]
     if goals:
         said.append(_repeats([] if run.imported else studies, rows))
+    if not all(row.finished for row in rows):
+        said.append("The run has not finished.")
     if curves_of(rows):
         said.append(_INTERVALS)
     said.append(_amount(run, studies))
@@ -109,7 +111,7 @@ def _trials(studies: Sequence[Study]) -> list[str]:
     if studies[0].stop_dominated:
         best = "the first" if studies[0].keep == 1 else f"the first {studies[0].keep}"
         ends.append(f"when it could no longer be among {best} to reach one")
-    return [f"A trial ended {', '.join([*ends, f'or after {most} steps' if ends else most])}."]
+    return [f"A trial ended {', '.join([*ends, 'or ' * bool(ends) + f'after {most} steps'])}."]
 
 
 def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
