@@ -352,6 +352,13 @@ def test_whiskers_show_other_trials_only_where_their_error_is_known() -> None:
         assert ("other seeds and other trials" in readings) is known
 
 
+def test_the_fewest_steps_of_curves_that_are_compared_may_not_be_the_fewest_of_all() -> None:
+    other = [replace(row, recipe="other", steps=2 * row.steps) for row in ROWS]
+    few = [replace(row, recipe="few", steps=9) for row in ROWS]
+    said = words_of(Panel(workload="w", goal=GOAL, rows=[*ROWS, *other, *few]))
+    assert "over sgd, which takes the fewest steps of those in the table above." in said
+
+
 def test_a_power_of_nothing_has_no_sign() -> None:
     rows = [replace(row, params={"lr": 0.1 - 1e-7 * row.batch_size}) for row in ROWS]
     assert "B^0.00" in words_of(Panel(workload="w", goal=GOAL, rows=rows))
