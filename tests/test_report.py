@@ -289,7 +289,7 @@ def test_points_that_measurements_far_apart_leave_uncertain_are_told() -> None:
 
     assert told(102, 51) == ""
     said = told(103, 51, 256)
-    assert said.startswith("2 of 3 points")
+    assert said.startswith("Measurements lie more than a tenth of the steps apart at 2 of 3 points")
     assert "sgd at batch size 4 takes 256 steps, or up to 256 fewer." in said
     # A tenth of the steps, halved, times the batch size.
     assert "evaluate: {spacing: 0.05, min_examples: 51}" in said
@@ -326,6 +326,8 @@ def test_both_answers_stand_on_the_page_where_a_goal_is_lost_again() -> None:
     assert re.search(r"holds for 3 measurements, [^.]+; critical batch size 200 \(", moved)
     never = told(5, lambda size: 1.2e4 * (1 + 200 / size) if size > 1 else None)
     assert "without batch size 1, where it did not hold in time" in never
+    never = told(5, lambda size: 1.2e4 * (1 + 200 / size) if size > 4 else None)
+    assert "without batch sizes 1 and 4, where" in never
 
 
 def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:

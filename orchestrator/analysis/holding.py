@@ -92,5 +92,6 @@ def holding_in_words(one: Holding) -> str:
     said += headline(one.held).removeprefix(f"{one.first.recipe}: ").rstrip(".")
     if one.not_held:
         sizes = listed([f"{size:,}" for size in one.not_held])
-        said += f"; without batch size {sizes}, where it did not hold in time in the median"
+        plural = "s" * (len(one.not_held) > 1)
+        said += f"; without batch size{plural} {sizes}, where it did not hold in time in the median"
     return f"{one.first.recipe}: {said}."

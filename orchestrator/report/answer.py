@@ -221,10 +221,9 @@ def _coarse(panel: Panel) -> str:
     elif panel.is_program:
         how = f"Let it measure about every {finer:,} examples there."
     return (
-        f"{len(coarse):,} of {len(every):,} points are known to no better than a tenth of their "
-        f"steps, since measurements lie that far apart: {worst.recipe} at batch size "
-        f"{worst.batch_size:,} takes {in_count(worst.steps)} steps, or up to "
-        f"{worst.resolution:,} fewer. {how}"
+        f"Measurements lie more than a tenth of the steps apart at {len(coarse):,} of "
+        f"{len(every):,} points: {worst.recipe} at batch size {worst.batch_size:,} takes "
+        f"{in_count(worst.steps)} steps, or up to {worst.resolution:,} fewer. {how}"
     )
 
 

@@ -76,7 +76,7 @@ def _in_short(cost: Cost) -> str:
 def finding(panel: Panel) -> str:
     best = sum(cost.pareto for cost in panel.costs)
     devices = {one.devices for cost in panel.costs for one in cost.priced if one.pareto}
-    said = f"{best:,} of {len(panel.costs):,} batch sizes are Pareto-optimal in steps and examples"
+    said = f"Pareto-optimal in steps and examples: {best:,} of {len(panel.costs):,} batch sizes"
     several = max(devices, default=1)
     return f"{said}; up to {counted(several, 'device')} pay off" if several > 1 else said
 
