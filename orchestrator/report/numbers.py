@@ -110,8 +110,8 @@ def _table_of_further(scalings: Sequence[Scaling]) -> str:
         if one is not first
     ]
     caption = (
-        f"Which recipe scales further: each over {first.recipe}, which takes the fewest steps. Not "
-        f"decided: the 90 % interval of the ratio holds 1."
+        f"Which recipe scales further: each over {first.recipe}, which takes the fewest steps of "
+        f"those in the table above. Not decided: the 90 % interval of the ratio holds 1."
     )
     return table(caption, ["Recipe", "+20 % examples at", "Fewest steps"], rows)
 
