@@ -429,7 +429,14 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
         source = Source(run=run, rows=frontier_of(run, [Goal.parse("val/error < 0.5")]))
         write_report_of([source], Place.at(pages[name]), reload_seconds=going_on)
     page(tmp_path, ROWS)
+    long = tmp_path / "long"
+    long.mkdir()
+    page(long, [replace(row, recipe=f"{n}{'x' * 90}") for n in range(12) for row in ROWS])
     looks = [
+        Look(
+            page=long / "report.html", width=1000, unfolded=False, checked=False,
+            scripts=("document.querySelector('.first .nsewdrag').getBoundingClientRect().height",),
+        ),
         Look(page=pages["whole"], width=390),
         Look(page=pages["archive"], width=390),
         # A page that reloads itself is not accessible, which cannot be helped.
@@ -448,6 +455,7 @@ def test_the_first_screen_holds_the_answer(tmp_path: Path, sweep_file: Callable[
         assert all(seen.drawn), where
         if look.width == 1280:
             assert max(seen.first) < 800, where
+    assert found[0].told[0] > 150  # the curves, below the names of them all
     opened, (up, down), printed = found[-1].told
     assert opened == ["trials"]
     assert (up[0], down[0]) == ("ascending", "descending")

@@ -14,9 +14,11 @@ function show(id) {
   const figure = told(id);
   figure.layout.font = {...figure.layout.font, color: ink()};
   const small = plot.closest(".small") !== null;
-  // Where it is narrow, the legend has a line for each curve.
-  const named = figure.data.filter(one => one.name && one.showlegend !== false).length;
-  if (!small && plot.clientWidth < 500) figure.layout.height += 20 * Math.max(named - 3, 0);
+  // The legend has as many curves in a line as the longest name leaves room for.
+  const names = figure.data.filter(one => one.showlegend !== false).map(one => one.name ?? "");
+  const across = Math.floor(plot.clientWidth / (50 + 8 * Math.max(...names.map(name => name.length))));
+  const lines = names.length / Math.max(across, 1);
+  if (!small) figure.layout.height += Math.max(20 * Math.ceil(lines) - 60, 0);
   plot.style.height = `${figure.layout.height}px`;
   Plotly.newPlot(plot, figure.data, figure.layout, {displaylogo: false, responsive: true,
     displayModeBar: small || !matchMedia("(hover: hover)").matches ? false : "hover",
