@@ -361,6 +361,13 @@ def test_the_fewest_steps_of_curves_that_are_compared_may_not_be_the_fewest_of_a
     assert "over sgd, which takes the fewest steps of those in the table above." in said
 
 
+def test_nothing_is_said_of_curves_that_are_not_there() -> None:
+    for rows, drawn in (([UNREACHED], False), (ROWS, True)):
+        panel = Panel(workload="w", goal=GOAL, rows=rows)
+        said = panel_section(1, panel, lambda *told: told[3], several=False)
+        assert [text in said for text in ("Dashed:", "minima over trials")] == [drawn, drawn]
+
+
 def test_a_power_of_nothing_has_no_sign() -> None:
     rows = [replace(row, params={"lr": 0.1 - 1e-7 * row.batch_size}) for row in ROWS]
     assert "B^0.00" in words_of(Panel(workload="w", goal=GOAL, rows=rows))

@@ -55,10 +55,9 @@ HOW_TO_READ = (
 def numbers(panel: Panel, show: Show) -> str:
     told = panel.drawn.scalings
     text = sentences(panel, told) if len(told) > MOST_SENTENCES else ""
-    if panel.scalings:
-        cells = [*map(_scaling_cells, panel.scalings)]
-        text += table("Where each curve bends, in batch sizes.", HEADS, cells)
-        text += bullets([*map(_remark, panel.scalings)]) + lead(HOW_TO_READ)
+    cells = [_scaling_cells(one) for one in panel.scalings if one.curves is not None]
+    text += table("Where each curve bends, in batch sizes.", HEADS, cells)
+    text += bullets([*map(_remark, panel.scalings)]) + (lead(HOW_TO_READ) if cells else "")
     of_rules = "".join(table(*one) for one in tables_of_rules(panel.rules))
     return text + _table_of_further(panel.scalings) + of_rules
 
@@ -83,7 +82,7 @@ def _scaling_cells(scaling: Scaling) -> list[str]:
         return "" if found is None else how(found)
 
     return [
-        *(bend_cells(scaling).values() if scaling.curves else (scaling.recipe, "", "", "")),
+        *bend_cells(scaling).values(),
         said(scaling.exponent, exponent_in_words),
         said(scaling.steps_min),
         said(scaling.perfect_scaling_until),
