@@ -277,6 +277,7 @@ def test_marks_are_filled_where_nothing_is_better_for_any_number_of_recipes() ->
     shown: list[Drawing] = []
     costs_on_page(Panel(workload="w", goal=GOAL, rows=rows), lambda it, *_: shown.append(it) or "")
     *others, best = shown[0].as_plotly().data
+    assert len({str(mark(number)) for number in range(gathering.MOST_IN_DETAIL)}) == 40
     # Of equal numbers of examples, the fewest steps are best.
     assert [symbol.endswith("-open") for symbol in best.marker.symbol] == 5 * [True] + [False]
     assert all(symbol.endswith("-open") for one in others for symbol in one.marker.symbol)

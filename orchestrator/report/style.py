@@ -169,12 +169,14 @@ MOST_CURVES = 40
 
 def mark(number: int, colour: str = "") -> dict[str, Any]:
     """Line and marker of the n-th of several curves; where colours come again, lines are broken and
-    markers hollow."""
+    markers hollow, and after that, markers are of another shape."""
     turn, place = divmod(number, len(COLOURS))
+    again, hollow = divmod(turn, 2)
     colour = colour or COLOURS[place]
+    symbol = SYMBOLS[(place + again) % len(SYMBOLS)] + "-open" * hollow
     return {
-        "line": {"color": colour, "width": 2.5, "dash": "longdash" if turn else "solid"},
-        "marker": {"symbol": SYMBOLS[place] + "-open" * (turn > 0), "size": 10, "color": colour},
+        "line": {"color": colour, "width": 2.5, "dash": "longdash" if hollow else "solid"},
+        "marker": {"symbol": symbol, "size": 10, "color": colour},
     }
 
 
