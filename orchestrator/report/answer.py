@@ -360,7 +360,7 @@ def _describe(name: str, point: CurvePoint) -> str:
     row, again = point.row, point.again
     lines = [f"{safe(key)} = {safe(short(value))}" for key, value in point.params.items()]
     if row.steps is not None and row.trial is not None:
-        fewest = f"{row.steps:,} steps (±{row.resolution or 0:,}) in trial {row.trial}"
+        fewest = f"{counted(row.steps, 'step')} (±{row.resolution or 0:,}) in trial {row.trial}"
         lines.insert(0 if again is None else len(lines), fewest)
     if again is not None:
         low, high = ("never" if end is None else f"{end:,}" for end in (again.low, again.high))

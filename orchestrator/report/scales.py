@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.analysis.best_batch import HEADS, BestBatch, rows_of
 from orchestrator.analysis.scale_laws import Law, ScaleAnswer, law_in_words, scale_answer
 from orchestrator.analysis.words import capital
-from orchestrator.records import ENOUGH_SIZES, BadInput, grouped
+from orchestrator.records import ENOUGH_SIZES, BadInput, counted, grouped
 from orchestrator.report.sections import Show, bullets, fold, table
 from orchestrator.report.style import Drawing, evenly, guide, mark, of_size, safe, shades, whiskers
 from orchestrator.results import FrontierRow, GoalOf, RunFiles, frontier_of, holds_branches
@@ -82,7 +82,8 @@ def laws_fold(laws: Sequence[Law], show: Show, opened: bool) -> str:
         first, *more = law_in_words(law)
         title = f"{capital(law.quantity)} of {law.recipe} over {' and '.join(law.exponents)}"
         inside += show(_points(law), title, f"It goes {first}.", "") + bullets(more)
-    said = f"{len(laws)} laws; {sum(bool(law.bent) for law in laws)} with an exponent that changes"
+    bent = sum(bool(law.bent) for law in laws)
+    said = f"{counted(len(laws), 'law')}; {bent} with an exponent that changes"
     return fold("scales", "Data and model size", said, inside, opened) if laws else ""
 
 

@@ -17,7 +17,8 @@ MOST_ROWS = 2000
 """The most rows of a table; each takes about 500 bytes."""
 
 LOOKS = {
-    **dict.fromkeys(("Recipe", "Fastest", "Balanced", "Cheapest", "Points are"), "text"),
+    **dict.fromkeys(("Workload", "Recipe", "Rule", "Within", "Points are"), "text"),
+    **dict.fromkeys(("Fastest", "Balanced", "Cheapest"), "text"),
     "Trials": "text told",
     "Notes": "text wrap",
 }

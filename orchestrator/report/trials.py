@@ -12,7 +12,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from orchestrator.records import Goal, Range, Study, StudyKey, grouped
+from orchestrator.records import Goal, Range, Study, StudyKey, counted, grouped
 from orchestrator.report.content import Listed, Panel, Tried
 from orchestrator.report.sections import Show
 from orchestrator.report.style import COLOURS, GUIDE, Drawing, evenly, log10_axis, rounded, safe
@@ -262,5 +262,5 @@ def _far(rows: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def _describe(row: Mapping[str, Any]) -> str:
     steps = row["steps_to_goal"]
-    how = f"{row['status']}, {row['steps']:,} steps"
+    how = f"{row['status']}, {counted(row['steps'], 'step')}"
     return f"trial {row['trial']}: {safe(how if steps is None else f'goal at step {steps:,}')}"
