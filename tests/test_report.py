@@ -277,6 +277,14 @@ def test_marks_are_filled_where_nothing_is_better_for_any_number_of_recipes() ->
     shown: list[Drawing] = []
     costs_on_page(Panel(workload="w", goal=GOAL, rows=rows), lambda it, *_: shown.append(it) or "")
     *others, best = shown[0].as_plotly().data
+    times = [
+        StepTime(workload="w", recipe="r0", batch_size=size, ranks=1, seconds=size)
+        for size in (1, 32)
+    ]
+    timed = Panel(workload="w", goal=GOAL, rows=rows, devices=devices_of(times))
+    costs_on_page(timed, lambda it, *_: shown.append(it) or "")
+    told = [" ".join(trace["hovertext"]) for trace in shown[1].data[:2]]
+    assert ["as measured of the winner" in text for text in told] == [False, True]
     assert len({str(mark(number)) for number in range(gathering.MOST_IN_DETAIL)}) == 40
     # Of equal numbers of examples, the fewest steps are best.
     assert [symbol.endswith("-open") for symbol in best.marker.symbol] == 5 * [True] + [False]

@@ -132,6 +132,6 @@ def _describe(cost: Cost, one: Priced | None = None) -> str:
         said += f"{in_digits(one.device_seconds)} device-seconds"
         said += "" if one.money is None else f", {in_digits(one.money)} in money"
         said += "<br>not timed: if exchanging gradients took no time" * (not one.timed)
-    elif cost.seconds is not None:
+    elif cost.seconds is not None and not cost.priced:  # which are better known
         said += f"<br>{in_digits(cost.seconds)} s of training as measured of the winner"
     return said

@@ -35,7 +35,7 @@ def best_values(panel: Panel, show: Show) -> str:
     shown = show(
         _best_values(few, panel.recipes),
         "Best metaparameters against batch size",
-        "The values of the winner at each batch size."
+        "The values of the trial that the answer at each batch size is of."
         + (f" {left_out:,} more metaparameters are not drawn." if left_out else ""),
         "Dashed: the linear rule, which multiplies the learning rate by the batch size. Dotted: "
         "the square-root rule. Both go through the first point of the first recipe. An effective "
