@@ -124,6 +124,17 @@ def test_a_narrow_terminal_goes_without_columns_but_breaks_no_word(
     assert "upper end" in " ".join(text.split())
 
 
+def test_a_median_takes_its_room_from_columns_that_can_be_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = terminal.PlainConsole(file=(shown := io.StringIO()), width=40)
+    monkeypatch.setattr(answers, "output", lambda: out)
+    row = {"Median": "2,525 (2,180 to 2,925)", "Trial": "3", answers.POINT: "learning_rate 0.0059"}
+    answers._print_fitting([row], numbers=("Median", "Trial"), shared={})
+    assert f"{row['Median']}  learning_rate" in shown.getvalue()
+    assert "No room for: Trial. --json" in shown.getvalue()
+
+
 def test_progress_keeps_its_order_and_never_goes_backwards() -> None:
     """A trial that is set aside does not count as done before it is known that it won't go on."""
     director = begin(make_study(trials=2, budget_steps=3200, stop_dominated=True))

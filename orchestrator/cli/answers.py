@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Literal
 
+from rich.cells import cell_len
+
 from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.holding import holding_in_words, holdings
 from orchestrator.analysis.points import curves_of
@@ -47,19 +49,23 @@ def _print_fitting(
     rows: Sequence[Mapping[str, str]], numbers: Collection[str], shared: Mapping[str, str]
 ) -> None:
     """Prints a table in which only metaparameters are wrapped, between words. Leaves out columns
-    for which there is no room."""
+    for which there is no room. If even the others are too wide, the terminal breaks the lines."""
     out, gone = output(), list[str]()
     unbounded = out.options.update(width=10_000)
     while True:
         cells = [{name: text for name, text in row.items() if name not in gone} for row in rows]
         table = table_of(cells, numbers=numbers, shared=shared)
         for column in table.columns:
-            column.no_wrap = column.header != POINT
+            if column.header != POINT:
+                column.no_wrap = True
+                # rich measures by words, also what may not be wrapped.
+                texts = (column.header, *column.cells)
+                column.min_width = max(cell_len(str(text)) for text in texts)
         left = [name for name in DROPPED if cells and name in cells[0]]
         if not left or out.measure(table, options=unbounded).minimum <= out.width:
             break
         gone.append(left[0])
-    out.print(table)
+    out.print(table, crop=False)
     if gone:
         out.print(f"No room for: {', '.join(gone)}. --json prints them.")
 
