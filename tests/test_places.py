@@ -103,11 +103,16 @@ def test_it_says_where_it_is(bucket: str, tmp_path: Path) -> None:
     assert str(Place.at(f"{bucket}/runs/a").parent) == f"{bucket}/runs"
     assert (Place.at(tmp_path) / "a").local == tmp_path / "a"
     assert Place.at("here").absolute().local == Path.cwd() / "here"
+    assert Place.at("~/here").local == Path.home() / "here"
 
 
 @pytest.mark.parametrize(
-    ("where", "said"), [("ftp://there/run", "ftp"), ("s3://", "s3://"), ("a\udcff", "UTF-8")]
-)
+    ("where", "said"),
+    [
+        ("ftp://there/run", "ftp"), ("s3://", "s3://"), ("a\udcff", "UTF-8"),
+        ("s3:/lab/run", "lacks `//`"),
+    ],
+)  # fmt: skip
 def test_other_places_are_refused(where: str, said: str) -> None:
     with refused("wrong-place", said):
         Place.at(where)

@@ -237,7 +237,7 @@ class Run:
     def compact(self, folder: str | Path) -> Run:
         """Writes this run in compact form to `folder`, which must not exist yet, as `orchestrate
         export` does. Returns the compact run."""
-        export_compact(self._files, Path(folder))
+        export_compact(self._files, Path(folder).expanduser())
         return Run(folder)
 
     def resume(

@@ -179,7 +179,7 @@ def _there(run: str) -> str:
     refuse_keys(run)
     if "://" in run:
         return run
-    path = Path(run).resolve()
+    path = Path(run).expanduser().resolve()
     # A run in another folder of this machine may have the same name.
     mark = hashlib.blake2b(bytes(path), digest_size=4).hexdigest()
     return f"{RUNS}/{path.name}-{mark}"
@@ -189,7 +189,7 @@ def _fetch(file: Path, run: str) -> None:
     from orchestrator.cluster.remote import fetch
 
     if "://" not in run:
-        fetch(file, _there(run), Path(run))
+        fetch(file, _there(run), Path(run).expanduser())
 
 
 def _options(data_dir: Path | None, track: list[str] | None) -> list[str]:

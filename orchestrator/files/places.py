@@ -23,6 +23,8 @@ from orchestrator.records import BadInput
 LOCAL = fs.LocalFileSystem()
 
 ADDRESS = re.compile(r"([A-Za-z0-9+.-]*)://")
+ALMOST_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+"""How a path must not begin: pyarrow takes it for an address."""
 HOST = re.compile(r"(\[[^]]*\]|[^]:[]*)(:[0-9]{1,5})?")
 """A host, with or without a port."""
 SECRET_NAMES = re.compile(r"key|secret|token|password|sig|credential(?!_kind)", re.IGNORECASE)
@@ -55,16 +57,18 @@ class Place:
         """Makes a place from the path or URI that a user gave. Refuses text that is neither."""
         if isinstance(where, Place):
             return where
-        if not (text := str(where)):
+        if not (text := os.path.expanduser(where)):  # shells leave ~ to us in --out=~/run
             raise BadInput("A folder has an empty name. Write its path or URI.", code="wrong-place")
         if text != text.encode(errors="replace").decode():  # Arrow takes no other names
             raise BadInput(f"{text} can't be used: it is no UTF-8. Rename it.", code="wrong-place")
-        if "://" not in text:
+        if "://" not in text and not ALMOST_ADDRESS.match(text):
             is_packed = text.endswith(".zip") and os.path.isfile(text)
             return cls(PACKED + os.path.abspath(text) if is_packed else text)
         refuse_keys(text)
         place = cls(text)
         try:
+            if "://" not in text:
+                raise OSError("it begins as an address does, but lacks `//` after the colon")
             reason = "" if _remote(text)[1] else "it names no folder"
         except (pa.ArrowException, OSError) as error:
             reason = str(error)
