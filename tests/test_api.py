@@ -5,7 +5,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,7 @@ from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep import Sweep
 from orchestrator.report.style import Drawing
 from orchestrator.results import FrontierRow
+from orchestrator.workloads.digits import DigitsMLP
 
 SWEEP: dict[str, Any] = {
     **TINY, "goals": ["val/error < 0.1"], "batch_sizes": [32, 64], "budget": {"steps": 400},
@@ -241,6 +245,22 @@ def test_the_command_line_comes_to_the_same(
     for name in ("sweep", "by-hand"):
         found = tmp_path / name / "frontier.csv"
         assert found.read_bytes() == Path(run.path, "frontier.csv").read_bytes()
+
+
+def test_threads_of_a_process_train_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh models draw their weights from the one generator that torch has."""
+    both, fresh = threading.Barrier(2), DigitsMLP.model
+
+    def meeting(workload: DigitsMLP) -> Any:
+        with suppress(threading.BrokenBarrierError):
+            pytest.fail(f"two at once: {both.wait(1)}")
+        return fresh(workload)
+
+    monkeypatch.setattr(DigitsMLP, "model", meeting)
+    train = partial(orchestrator.train, "digits/mlp", optimizer="sgd", batch_size=8, steps=1)
+    with ThreadPoolExecutor() as pool:
+        one, other = pool.submit(train), pool.submit(train)
+        assert one.result().measurements[-1].metrics == other.result().measurements[-1].metrics
 
 
 OWN = """

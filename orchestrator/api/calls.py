@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.api.command import as_in_files, run_command, several
+from orchestrator.api.command import as_in_files, run_command, several, training_here
 from orchestrator.api.run import Run
 from orchestrator.api.tables import Table
 from orchestrator.cli.planning import outlook_in_words
@@ -107,7 +107,7 @@ def plan(
     what: Described = None, *, set: Set = None, data_dir: str | Path | None = None
 ) -> Table[StudyOutlook]:
     """The number of trials and of their steps for each study of a sweep."""
-    with _as_file(what) as file:
+    with _as_file(what) as file, training_here:
         described = load_sweep(Path(file), several(set))
         planned = plan_of(described, None if data_dir is None else Path(data_dir))
     found = outlook(planned.studies, described.resources.ranks)
@@ -149,14 +149,14 @@ def train(
     if ranks < 1:
         raise wrong_value("`ranks`", "1 or more", ranks)
     folder = None if data_dir is None else Path(data_dir)
-    trial = single_trial(
-        as_in_files(workload), optimizer, batch_size,
-        params=as_in_files(params or {}), evaluate=evaluate, steps=steps, seed=seed,
-        data_dir=folder, ranks=ranks,
-    )  # fmt: skip
-    training = train_on_ranks(trial, ranks, data_dir=folder)
     measurements = []
-    with one_thread():
+    with training_here, one_thread():
+        trial = single_trial(
+            as_in_files(workload), optimizer, batch_size,
+            params=as_in_files(params or {}), evaluate=evaluate, steps=steps, seed=seed,
+            data_dir=folder, ranks=ranks,
+        )  # fmt: skip
+        training = train_on_ranks(trial, ranks, data_dir=folder)
         while True:
             try:
                 measurements.append(next(training))

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from types import FunctionType
@@ -26,6 +27,10 @@ from orchestrator.records import BadInput, SweepFailed
 
 if TYPE_CHECKING:
     from orchestrator.sweeping.session import Ended, How
+
+training_here = threading.RLock()
+"""Held while a thread trains in this process, where a fresh model draws from torch's one generator
+and `vmap` has one state."""
 
 STATUSES = {**{code: status for status, code in CODES.items()}, TO_GO_ON: "interrupted"}
 
@@ -60,7 +65,8 @@ def run_command(
         )
         before, console.quiet = console.quiet, quiet or console.quiet
         try:
-            ended = here(how)
+            with training_here:
+                ended = here(how)
         finally:
             console.quiet = before
         status, error = ended.status, ended.error
