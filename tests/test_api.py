@@ -57,6 +57,7 @@ def test_answers_are_rows_and_tables(run: Run) -> None:
     assert "<table" in frontier._repr_html_()
     assert "batch_size" in repr(frontier)
     assert "None" not in repr(frontier)
+    assert repr(run.rules()) == "no rows"
     trials = run.trials()
     assert "NaN" not in repr(trials)
     assert [(row["batch_size"], row["trial"]) for row in trials] == [

@@ -57,7 +57,10 @@ class Table(Sequence[Row], Generic[Row]):
 
     def __repr__(self) -> str:
         said = f"{self.caption}\n" if self.caption else ""
-        return said + str(self._to_be_shown().to_string(index=False, na_rep="", max_rows=MOST_ROWS))
+        table = self._to_be_shown()
+        if table.empty:  # pandas would print "Empty DataFrame" and more
+            return said + "no rows"
+        return said + str(table.to_string(index=False, na_rep="", max_rows=MOST_ROWS))
 
     def _repr_html_(self) -> str:
         said = f"<p>{escape(self.caption)}</p>" if self.caption else ""
