@@ -65,7 +65,11 @@ def search(algorithm: str, seed: int, sizes: Sizes) -> tuple[list[int], float]:
             "goals": ["val/loss < 0.1"],
             "recipes": ["momentum"],
             "batch_sizes": list(sizes.batch_sizes),
-            "search": {"algorithm": algorithm, "trials": sizes.trials, "generation": 5},
+            "search": {
+                "algorithm": algorithm,
+                "trials": sizes.trials,
+                **({"generation": 5} if algorithm != "halton" else {}),
+            },
             "budget": {"steps": sizes.steps},
             "evaluate": {"spacing": 0.02},
         }

@@ -225,7 +225,8 @@ def _rows_of(run: RunFiles, asked: Sequence[GoalOf], study: Study) -> list[Front
     trials = run.trials(study.key)
     measurements = run.measurements(study.key, {goal.metric for goal in goals})
     rows: dict[Goal, FrontierRow] = {}
-    among = {*goals, *(goal for goal in study.goals if any(map(goal.implies, goals)))}
+    own = (goal for goal in study.goals if goal in goals or any(map(goal.implies, goals)))
+    among = [*dict.fromkeys([*own, *goals])]
     # A goal that implies others comes before them.
     for goal in sorted(among, key=lambda goal: sum(map(goal.implies, among)), reverse=True):
         stricter = (row.repeats for other, row in rows.items() if other.implies(goal))

@@ -90,11 +90,14 @@ def repeats_of(
             for one, draws in of_trials.items()
             if again[one] >= study.repeats
         }
-        wanted = best_by_median(choosing, judging)
-        are_there = are_there and (wanted is None or again[wanted] >= study.repeats)
-        # Until it has been judged, or for other goals than its own, those that have been must do.
         judged = {one: choosing[one] for one, draws in of_trials.items() if max(draws) > half}
-        best = best_by_median(judged, judging)
+        # For other goals than its own, a study has judged no points.
+        among = choosing if goal in study.goals else judged
+        wanted = best_by_median(among, judging)
+        are_there = are_there and (wanted is None or again[wanted] >= study.repeats)
+        best = best_by_median(among, {})
+        if best in judged:  # until one in its place has been judged, those that have been must do
+            best = best_by_median(judged, judging)
     of_best = {} if best is None else of_trials[best]
     draws_of = {number: draw for number, draw in of_best.items() if number > half or not half}
     if best is None or not draws_of:

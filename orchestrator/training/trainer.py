@@ -203,7 +203,7 @@ class Trainer:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "counted": _counted(self.optimizer),
+            **({"counted": counted} if (counted := _counted(self.optimizer)) else {}),
             "average": self.average and self.average.state(),
             "step": self.step,
             "seconds": self.seconds,
@@ -434,5 +434,5 @@ def _counted(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(optimizer).items()
-        if type(value) in (bool, int, float) or isinstance(value, Tensor)
+        if type(value) in (int, float) or isinstance(value, Tensor)
     }
