@@ -293,7 +293,7 @@ class StudySearch:
             self.may_repeat = 0
             judging = range(study.choosing + 1, study.repeats + 1)
             judged: set[int | None] = {None}
-            # A point that mostly missed its goal makes room for the next, which is then judged, too.
+            # A point that mostly missed its goal gives way to the next, which is judged, too.
             while chosen := {*map(self._chosen, study.goals, self.bounds)} - judged:
                 judged |= chosen
                 yield self._again((one for one in chosen if one is not None), judging)
