@@ -688,8 +688,11 @@ def end(*_):
 if os.path.exists("{folder}/state"):
     sys.exit()
 signal.signal(signal.SIGTERM, end)
+# Whoever hears the first report may ask at once.
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 tell(3, loss=5)
 tell(5, error=5)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
 """
     trial = trial_of(program(code + FOR_EVER, resumes=True))
     patient = Killer("", patience=10**6)
