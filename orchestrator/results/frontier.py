@@ -230,7 +230,11 @@ def _rows_of(run: RunFiles, asked: Sequence[GoalOf], study: Study) -> list[Front
     # A goal that implies others comes before them.
     for goal in sorted(among, key=lambda goal: sum(map(goal.implies, among)), reverse=True):
         stricter = (row.repeats for other, row in rows.items() if other.implies(goal))
-        answers = [again.trial for again in stricter if again and again.trial is not None]
+        answers = {
+            again.trial: again.median or math.inf
+            for again in stricter
+            if study.choosing and again and again.trial is not None
+        }
         rows[goal] = _row(run, study, goal, trials, measurements, answers)
     return [rows[goal] for goal in dict.fromkeys(goals)]
 
@@ -241,10 +245,11 @@ def _row(
     goal: Goal,
     trials: pa.Table,
     measurements: pa.Table,
-    of_stricter: Iterable[int],
+    of_stricter: Mapping[int, float],
 ) -> FrontierRow:
-    """`of_stricter`: the trials whose repeats are the answers to goals that imply this one. They
-    are candidates here, too, so that a looser goal has no worse answer."""
+    """`of_stricter`: the trials whose repeats are the answers to goals that imply this one, and the
+    medians of their steps. They are candidates here, too, and one that comes sooner than the chosen
+    one takes its place, so that a looser goal has no later answer."""
     trial, step, value = where_measured(columns(measurements, goal.metric))
     counted = Counted(study, trials)
     found = reached(study, goal, (trial, step, value))
@@ -265,10 +270,13 @@ def _row(
     if not repeated and (best or study.is_one_point):
         repeated = [best[1] if best else 0]
     repeats, are_there = None, True
-    if study.choosing and repeated:
-        repeated = [*dict.fromkeys([*of_stricter, *repeated])]
     if study.repeats and repeated:
+        repeated = [*dict.fromkeys([*of_stricter, *repeated])]
         repeats, are_there = repeats_of(run, study, goal, repeated)
+        soonest = min(of_stricter, key=of_stricter.__getitem__, default=0)
+        if repeats and of_stricter and of_stricter[soonest] < (repeats.median or math.inf):
+            of_soonest, _ = repeats_of(run, study, goal, [soonest])
+            repeats = of_soonest and replace(of_soonest, medians=repeats.medians)
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
