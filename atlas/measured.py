@@ -144,11 +144,14 @@ class World:
             if verdict.is_known and verdict.critical is not None and _has_ends(verdict.critical)
         ]
 
-    def lowest_errors(self, batch_size: int | None) -> Floats:
-        """For each repeated point of `quality`, the mean of the lowest validation errors of its
-        repeats; at the full batch, if None."""
+    def lowest_errors(self, goal: str, batch_size: int | None) -> Floats:
+        """For each of the repeated points of `quality` that reached the goal first, the mean of the
+        lowest validation errors of its repeats; at the full batch, if None."""
         run, study = self._of_quality(batch_size)
+        rows = (row for row in frontier_of("quality") if (row.key, row.goal) == (study.key, goal))
+        first = [one.trial for row in rows for one in row.leaders[: study.repeat_best]]
         table = run.repeats.measurements(study.key, {"val/error"})
+        table = table.filter(np.isin(table["trial"].to_numpy(), first))
         lowest = table.group_by(["trial", "repeat"]).aggregate([("val/error", "min")])
         means = lowest.group_by("trial").aggregate([("val/error_min", "mean")])
         found: Floats = means["val/error_min_mean"].to_numpy()
