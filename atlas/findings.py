@@ -12,7 +12,9 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +128,7 @@ def measured_of(claim: Claim) -> Measured:
     numbers = numbers_of(asked)
     return Measured(
         said=asked.said(numbers),
-        answer=asked.decide(numbers),
+        answer=asked.decide(numbers) if len(numbers.names) else "not measured",
         is_of_pilot=not all(map(is_registered, claim.groups)),
         cells=[*zip(numbers.names, numbers.estimates(), strict=True), *asked.beside],
         axis=asked.axis,
@@ -142,45 +144,47 @@ def is_registered(group: str) -> bool:
 TOLD = 10
 """Number of lines in which the page says what follows."""
 
+LATER = ("momentum_equal_at_first", "layerwise_at_full_batch", "data_set_size")
+"""Claims whose answers change least of what somebody does, so they are told last."""
+
 
 def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
     """What the answers mean for somebody who chooses a batch size, in the order of the claims."""
     said = [
-        (measured.is_of_pilot, f"- **{claim.advice[measured.answer]}** {measured.said}")
+        (
+            (measured.is_of_pilot, claim.name in LATER),
+            f"- **{claim.advice[measured.answer]}** {measured.said}"
+            f"{' *(Pilot.)*' * measured.is_of_pilot} [How?](#{_anchor(claim.title)})",
+        )
         for claim, measured in found
         if measured.answer in claim.advice
     ]
-    open_ = sum(measured.answer in ("undecided", "not measured") for _, measured in found)
-    chosen = [text + " *(Pilot.)*" * pilot for pilot, text in sorted(said, key=lambda s: s[0])]
+    answers = Counter(measured.answer for _, measured in found)
+    chosen = [text for _, text in sorted(said, key=lambda one: one[0])]
     lines = [
         "## What to do tomorrow",
         "",
         *chosen[:TOLD],
         "",
-        f"{open_} of {len(found)} claims are not decided. *Pilot* marks answers of an earlier run "
-        f"with fewer points, which was measured before the rules were committed: take them as "
-        f"hints.",
+        f"{answers['undecided']} of {len(found)} claims are undecided, and "
+        f"{answers['not measured']} have no data yet. *Pilot* marks answers of an earlier run with "
+        f"fewer points, which was measured before the rules were committed: take them as hints.",
     ]
     return "\n".join(lines) + "\n"
 
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
-    power = json.loads(POWER.read_text())
     lines = [
         "## All claims",
         "",
-        "*Power* is how often the rule would agree if the claim were true by the margin that "
-        "matters, and *by chance*, how often it would if the claim were only just false. Both were "
-        "computed before anything was measured, and since then with more draws "
-        "(`python atlas/power.py`).",
+        "Below, each has its rule and a picture. A curve is missing where too few repeats reached "
+        "the goal to have a median.",
         "",
-        "| claim | from | measured | answer | power | by chance |",
-        "|---|---|---|---|---|---|",
+        "| claim | answer | measured |",
+        "|---|---|---|",
     ]
     lines += [
-        f"| [{claim.title}](#{_anchor(claim.title)}) | {claim.source} | {measured.said} "
-        f"| {measured.verdict} | {power[claim.name]['true']:.0%} "
-        f"| {power[claim.name]['false']:.0%} |"
+        f"| [{claim.title}](#{_anchor(claim.title)}) | {measured.verdict} | {measured.said} |"
         for claim, measured in found
     ]
     return "\n".join(lines) + "\n"
@@ -188,6 +192,7 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
 
 def section(claim: Claim, measured: Measured) -> str:
     claimed, _, rule = inspect.cleandoc(claim.rule.__doc__ or "").partition("\n\n")
+    power = json.loads(POWER.read_text())[claim.name]
     runs = ", ".join(
         f"[{group}](../atlas/runs/{group}.zip)" if (RUNS / f"{group}.zip").exists() else group
         for group in claim.groups
@@ -199,7 +204,8 @@ def section(claim: Claim, measured: Measured) -> str:
             "",
             f"**Claim.** {_joined(claimed)}",
             "",
-            f"**How it is decided.** {_joined(rule)}",
+            f"**How it is decided.** {_joined(rule)} *Power*: {power['true']:.0%}, *by chance*: "
+            f"{power['false']:.0%}.",
             "",
             f"**Measured.** {measured.said} **{measured.verdict.capitalize()}.**",
             "",
@@ -268,8 +274,9 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         "",
         f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
         "",
-        "All curves follow. A click on the head of a column sorts by it; the last column leads to "
-        "the report of the run.",
+        "All curves follow. Beyond *perfect until*, a training takes over 30 % more examples than "
+        "at best. Beyond *useful until*, larger batches save less than a tenth of the steps. A "
+        "click on the head of a column sorts by it; the last column leads to the run.",
         "",
         '<div class="sortable" markdown>',
         "",
@@ -314,7 +321,8 @@ def _anchor(title: str) -> str:
 
 
 def _joined(text: str) -> str:
-    return " ".join(text.split())
+    text = " ".join(text.split())
+    return re.sub(r"\b(\d{4}\.\d{5})\b", r"[arXiv:\1](https://arxiv.org/abs/\1)", text)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from html import escape
 
@@ -52,16 +53,23 @@ def intervals(
     shown = [(_short(name), said(one)) for name, one in rows]
     drops = [0 if len(name) + len(number) <= FITS else LINE for name, number in shown]
     floor = TOP + ROW * len(rows) + sum(drops)
-    height = floor + BOTTOM
+    caption = textwrap.wrap(axis, FITS)
+    height = floor + BOTTOM + LINE * (len(caption) - 1)
+    tops = [TOP + ROW * (at + 1) + sum(drops[: at + 1]) - 14 for at in range(len(rows))]
+
+    def across(x: float) -> str:
+        """A line from top to bottom that leaves out the words."""
+        return "".join(f"M{x:.1f} {top}v12" for top in tops)
+
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
         f'width="{WIDTH}" height="{height}" role="img"><style>{STYLE}</style>'
     ]
     for tick in _ticks(least, most, logarithmic):
         x = place(tick)
-        parts.append(f'<path class="g" d="M{x:.1f} {TOP}V{floor}"/>')
+        parts.append(f'<path class="g" d="{across(x)}"/>')
         parts.append(f'<text class="t" x="{x:.1f}" y="{floor + 14}">{tick:g}</text>')
-    parts += [f'<path class="b" d="M{place(bound):.1f} {TOP}V{floor}"/>' for bound in bounds]
+    parts += [f'<path class="b" d="{across(place(bound))}"/>' for bound in bounds]
     y = TOP
     for (_, one), (name, number), drop in zip(rows, shown, drops, strict=True):
         parts.append(f'<text x="{MARGIN}" y="{y + 13}">{escape(name)}</text>')
@@ -74,8 +82,10 @@ def intervals(
         if math.isfinite(one.value):
             parts.append(f'<circle class="v" cx="{place(one.value):.1f}" cy="{y + 23}" r="4.5"/>')
         y += ROW
-    parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{height - 4}">{escape(axis)}</text></svg>')
-    return "\n".join(parts) + "\n"
+    for line, text in enumerate(caption):
+        y = floor + BOTTOM - 4 + LINE * line
+        parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{y}">{escape(text)}</text>')
+    return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _short(name: str) -> str:
@@ -85,11 +95,13 @@ def _short(name: str) -> str:
 
 
 def said(estimate: Estimate) -> str:
-    """An estimate with its interval, in words: with two digits if it may be a ratio."""
+    """An estimate with its interval, in words. Ratios near 1 need their digits: a bound may lie
+    between them."""
     if estimate.low is not None and math.isinf(estimate.low):
         return "never"
-    small = estimate.value < 100
-    return factor_in_words(estimate) if small else in_words(estimate)
+    if 0.1 < estimate.value < 10:
+        return in_words(estimate, lambda end: f"{end:.2f}" if end < 9.995 else f"{end:.2g}")
+    return factor_in_words(estimate) if estimate.value < 100 else in_words(estimate)
 
 
 def _scaled(value: float, logarithmic: bool) -> float:

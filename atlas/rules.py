@@ -141,7 +141,6 @@ class Claim:
     """A claim of a paper."""
 
     title: str
-    source: str
     groups: tuple[str, ...]
     """The names of the runs that decide it."""
     rule: Callable[[], Asked]
@@ -159,7 +158,7 @@ REGISTERED: list[Claim] = []
 
 
 def claim(
-    *, title: str, source: str, groups: Iterable[str], **advice: str
+    *, title: str, groups: Iterable[str], **advice: str
 ) -> Callable[..., Callable[[], Asked]]:
     """Makes a claim of the function that says what it asks for. `advice` maps answers to what they
     mean."""
@@ -168,7 +167,6 @@ def claim(
         REGISTERED.append(
             Claim(
                 title=title,
-                source=source,
                 groups=tuple(groups),
                 rule=rule,
                 advice=dict(advice),  # type: ignore[arg-type]
