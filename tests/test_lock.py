@@ -6,9 +6,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import NOBODY, by_nobody, ended, make_trial, refused
@@ -83,11 +83,14 @@ def test_the_lock_of_a_bucket_holds(in_bucket: RunFiles, shared: Path) -> None:
     assert (shared / f"orchestrate-{os.getuid()}").stat().st_mode & 0o777 == 0o700
 
 
-def test_a_process_that_is_just_ending_writes_no_more(shared: Path) -> None:
+def test_a_process_that_is_just_ending_writes_no_more(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = os.open(shared / ".lock", os.O_RDWR | os.O_CREAT)
     os.write(lock, f"process {2**22 + 1} on {socket.gethostname()}\n".encode())
     fcntl.flock(lock, fcntl.LOCK_EX)
-    threading.Timer(0.2, os.close, [lock]).start()
+    time = SimpleNamespace(sleep=lambda seconds: os.close(lock))  # it ends meanwhile
+    monkeypatch.setattr("orchestrator.results.lock.time", time)
     assert RunFiles(shared).writer() is None
 
 
