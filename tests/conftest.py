@@ -17,7 +17,7 @@ import pytest
 import torch
 import warm
 import yaml
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pyarrow import fs
 from serving import serve
 from typer.testing import CliRunner
@@ -73,7 +73,8 @@ os.environ.setdefault("ORCHESTRATE_DASHBOARD", "0")
 os.environ.setdefault("RAY_worker_niceness", "0")
 
 # Examples take as long as the machine needs.
-settings.register_profile("patient", deadline=None)
+too_slow = [HealthCheck.too_slow]
+settings.register_profile("patient", deadline=None, suppress_health_check=too_slow)
 settings.load_profile("patient")
 
 # Workers of pytest have few columns, in which tables wrap.
