@@ -1,6 +1,7 @@
 """Where other users may put things, the lock of a run leads nowhere and signals nobody."""
 
 import fcntl
+import itertools
 import os
 import shutil
 import socket
@@ -22,8 +23,10 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as anot
 
 
 @pytest.fixture
-def shared() -> Iterator[Path]:
-    """A folder that everybody can write to, as /tmp is."""
+def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that everybody can write to, as /tmp is. Nobody waits for processes to end."""
+    time = SimpleNamespace(sleep=lambda seconds: None)
+    monkeypatch.setattr("orchestrator.results.lock.time", time)
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o1777)
     yield folder
@@ -89,7 +92,8 @@ def test_a_process_that_is_just_ending_writes_no_more(
     lock = os.open(shared / ".lock", os.O_RDWR | os.O_CREAT)
     os.write(lock, f"process {2**22 + 1} on {socket.gethostname()}\n".encode())
     fcntl.flock(lock, fcntl.LOCK_EX)
-    time = SimpleNamespace(sleep=lambda seconds: os.close(lock))  # it ends meanwhile
+    waits = itertools.count(1)  # it ends during the fortieth
+    time = SimpleNamespace(sleep=lambda seconds: next(waits) == 40 and os.close(lock))
     monkeypatch.setattr("orchestrator.results.lock.time", time)
     assert RunFiles(shared).writer() is None
 
