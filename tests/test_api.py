@@ -189,7 +189,7 @@ def test_arguments_are_the_options_of_the_command(call: Any, command: Any) -> No
 def test_an_interrupt_of_the_script_is_one_of_the_command(tmp_path: Path) -> None:
     """The command runs in a process of its own, which keeps what it measured."""
     long = {
-        **SWEEP, "batch_sizes": [1], "budget": {"steps": 10**5}, "stop": {"at_goal": False},
+        **SWEEP, "batch_sizes": [1], "budget": {"steps": 10**7}, "stop": {"at_goal": False},
         "checkpoint": {"every_seconds": 0.1},
     }  # fmt: skip
     # Where the tests run in the background, their processes would ignore an interrupt. On one core,
