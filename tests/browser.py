@@ -128,7 +128,7 @@ async def _visit(address: str, look: Look) -> Visit:
 
         async def listen(until: str | int) -> Mapping[str, Any]:
             while True:
-                message = json.loads((await socket.receive(timeout=120)).data)
+                message = json.loads((await socket.receive(timeout=600)).data)
                 _note(seen, message, look.page)
                 if until in (message.get("id"), message.get("method")):
                     assert "error" not in message, message
