@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import ray  # noqa: F401 - brings psutil along
 from conftest import by_nobody
-from driving import Driver, describe, driving, recorded, standing_still
+from driving import PATIENT, Driver, describe, driving, recorded, standing_still, waiting
 
 import psutil  # isort: skip
 
@@ -76,24 +76,26 @@ def test_nobody_else_sees_a_secret_or_gets_at_a_sweep(open_folder: Path) -> None
     everything, began = open_folder.parent, time.time() - 1
     # Metrics, which bear these names, are told all the same.
     names = {"name": "größe", "recipes": [{"name": "大", "optimizer": "sgd"}]}
-    sweep = describe(open_folder, **names)
+    waits = {"workloads": ["mine.py:Patient"], "resources": {"stack": 1}}
+    sweep = describe(open_folder, PATIENT, **names, **waits)
     few_have_it = ("sh", "-c", 'umask 032 && exec "$@"', "sh")
     with driving(open_folder, "sweep", sweep, "--out", run, env=env, before=few_have_it) as driver:
-        driver.wait_until(lambda: recorded(run) >= 2)
-        ranks = [Path(f"/proc/{pid}/status").read_text() for pid in driver.ranks()]
-        assert ranks
-        assert all("Umask:\t0032" in status for status in ranks)
-        token = (home / ".ray" / "auth_token").read_bytes().strip()
-        sessions = f"orchestrate-ray-*/r/session_*_{driver.process.pid}"
-        session = next(Path(tempfile.gettempdir()).glob(sessions)).parents[1]
-        with standing_still(driver):  # it must not end while all is looked at
-            look = partial(reached, [SECRET.encode(), token], everything, began)
-            meanwhile = by_nobody(look)
-            elsewhere = open_to_other_machines(driver)
-            logs = [path for path in session.rglob("*") if path.is_file()]
-            assert logs
-            assert not [path for path in logs if SECRET.encode() in path.read_bytes()]
-            driver.process.terminate()  # of which it hears as soon as it goes on
+        with waiting(open_folder, after=2):  # it must not end while all is looked at
+            driver.wait_until(lambda: recorded(run) >= 2)
+            ranks = [Path(f"/proc/{pid}/status").read_text() for pid in driver.ranks()]
+            assert ranks
+            assert all("Umask:\t0032" in status for status in ranks)
+            token = (home / ".ray" / "auth_token").read_bytes().strip()
+            sessions = f"orchestrate-ray-*/r/session_*_{driver.process.pid}"
+            session = next(Path(tempfile.gettempdir()).glob(sessions)).parents[1]
+            with standing_still(driver):
+                look = partial(reached, [SECRET.encode(), token], everything, began)
+                meanwhile = by_nobody(look)
+                elsewhere = open_to_other_machines(driver)
+                logs = [path for path in session.rglob("*") if path.is_file()]
+                assert logs
+                assert not [path for path in logs if SECRET.encode() in path.read_bytes()]
+                driver.process.terminate()  # of which it hears as soon as it goes on
         code, said = driver.end()
     assert code == 130, said
     assert "missed trials" not in said

@@ -224,13 +224,16 @@ class Flawed(DigitsMLP):
         return super().loss(model, batch)
 """
 
+HANGS_AFTER = 20
+"""Seconds: on a busy machine, a process that comes up makes no step for some."""
+
 FLAWS = {
     "none": "",
     "raises": "mine.py.Strange: a long story of how the node died: xxx",
     "exits": "SystemExit: enough",
     "dies": "",
     "hangs": "time.sleep(10**6)",
-    "holds the lock": "gave no sign of life for 2 seconds",
+    "holds the lock": f"gave no sign of life for {HANGS_AFTER} seconds",
 }
 """What a trial does -> a part of its error."""
 
@@ -255,7 +258,8 @@ def test_what_code_does_to_its_process_is_told_and_done_again_by_resume(tmp_path
     truth = trained_alone(describe(tmp_path, FLAWED, **OWN))
     run = tmp_path / "run"
     (tmp_path / "flawed").touch()
-    sweep = describe(tmp_path, code=FLAWED, **OWN, faults={"hang_seconds": 2, "max_failures": 0})
+    faults = {"hang_seconds": HANGS_AFTER, "max_failures": 0}
+    sweep = describe(tmp_path, code=FLAWED, **OWN, faults=faults)
     with driving(tmp_path, "sweep", sweep, "--out", run) as driver:
         code, said = driver.end()
     assert code in {0, 3}, said

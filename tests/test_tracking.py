@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conftest import following, refused
-from driving import Driver, children
+from driving import PATIENCE, Driver, children
 from test_rounds import Fate, all_waiting, begin, finish, make_study
 
 from orchestrator.cli.runs import sweep
@@ -26,6 +26,12 @@ from orchestrator.sweeping.tracking import Trackers, check_trackers
 
 Told = tuple[Mapping[str, Any], Mapping[tuple[int, str], float]]
 """Of a trial: its config, and (step, metric) -> value."""
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trackers give way to training, so on a busy machine they may take minutes to come up."""
+    monkeypatch.setattr(tracking, "PATIENCE_SECONDS", PATIENCE)
 
 
 def test_a_tracker_that_cannot_be_used_is_refused_before_anything_starts(
