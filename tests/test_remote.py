@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT, TINY, assert_refused, made, train_all, wait_for
-from machines import MINE, Machine, can_be_had, machines
+from driving import recorded
+from machines import LATER, Machine, can_be_had, machines, wait_after
 from test_branching import TRUNK
 from test_docs import blocks
 
@@ -32,7 +33,7 @@ pytestmark = [
 SWEEP = {
     **TINY, "name": "away", "workloads": ["mine.py:Mine"], "goals": ["val/error < 0.05"],
     "batch_sizes": [32, 64], "search": {"trials": 4}, "budget": {"steps": 2000},
-    "stop": {"dominated": False},
+    "stop": {"dominated": False}, "resources": {"stack": 1},
 }  # fmt: skip
 
 FAR = {
@@ -144,7 +145,9 @@ def away(tmp_path: Path) -> Iterator[Away]:
         (project / "cluster.yaml").write_text(yaml.safe_dump(cluster))
         for folder in (laptop.home, head.home, project):
             (folder / "near.yaml").write_text(yaml.safe_dump(NEAR))
-        (laptop.home / "mine.py").write_text(MINE.format(waiting=tmp_path / "waiting"))
+        mine = LATER.format(waiting=tmp_path / "waiting", runs=head.home / "results")
+        (laptop.home / "mine.py").write_text(mine)
+        wait_after(tmp_path / "waiting", 2)
         commands = of_page("cluster")
         page = Page([line for line in commands if line.startswith(("ray ", "orchestrate "))])
         laptop.do(*page.take("orchestrate plan"))
@@ -164,8 +167,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     sweep = page.take("orchestrate sweep")
     with laptop.running(log, *sweep) as client:
         (there,) = wait_for(lambda: [*away.head.home.glob("results/away-*")], client, log)
-        wait_for(lambda: finished(there) >= 2, client, log)
-        (tmp_path / "waiting").mkdir()
+        wait_for(lambda: recorded(there) >= 2, client, log)
     # The same command again follows what runs already.
     with laptop.running(tmp_path / "again.txt", *sweep) as client:
         again = (tmp_path / "again.txt").read_text
@@ -186,7 +188,7 @@ def test_a_sweep_outlives_the_terminal_that_began_it(
     train_all(truth, planned)
     assert (here / "frontier.csv").read_text() == to_csv(frontier_of(truth))
     assert (here / "report.html").exists()
-    assert not finished(here), "put together, as there"
+    assert not recorded(here), "put together, as there"
 
     token = (away.head.home / ".ray" / "auth_token").read_text()
     assert re.fullmatch("[0-9a-f]{64}", token)
@@ -230,7 +232,3 @@ def kubernetes(away: Away) -> None:
 def runs(machine: Machine, program: str) -> bool:
     time.sleep(0.5)  # to ask costs more than to wait
     return program in machine.do("ps", "-e", "-o", "comm=")
-
-
-def finished(run: Path) -> int:
-    return len(list(run.glob("trials/**/trials-*.parquet")))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import wait_for
-from machines import MINE
+from machines import LATER, wait_after
 from ray_nodes import free_port, running
 
 pytestmark = [
@@ -175,17 +175,11 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
     """In turn the time is up, a node is lost, and the job is cancelled. The commands are those of
     docs/slurm.md."""
     wait, run = tmp_path / "wait", tmp_path / "runs/my_sweep"
-    (tmp_path / "mine.py").write_text(MINE.format(waiting=wait))
+    (tmp_path / "mine.py").write_text(LATER.format(waiting=wait, runs=run))
     (tmp_path / "my_sweep.yaml").write_text(SWEEP)
 
     def on_both_nodes() -> bool:
-        return len([*wait.iterdir()]) == 2
-
-    def train(count: int) -> None:
-        """Lets trials train until so many are in the run."""
-        wait.rename(tmp_path / f"waited-{count}")
-        slurm.until(lambda: len([*run.glob("trials/**/*.parquet")]) >= count)
-        wait.mkdir()
+        return len([*wait.glob("[0-9]*")]) == 2
 
     with running_slurm(tmp_path) as slurm:
         slurm.do("orchestrate", "sweep", "my_sweep.yaml", "--no-ray", "--out", "runs/undisturbed")
@@ -194,7 +188,7 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
         for before, after in EDITED.items():
             assert before in script.read_text()
             script.write_text(script.read_text().replace(before, after))
-        wait.mkdir()
+        wait_after(wait, 0)
         with slurm.start_node("n2"):
             job = slurm.submit()
             slurm.until(on_both_nodes)
@@ -203,20 +197,20 @@ def test_a_sweep_survives_all_that_slurm_does_to_it(tmp_path: Path) -> None:
             wait.rename(tmp_path / "waited-0")
             slurm.until(lambda: slurm.state(job) == "PENDING")
             assert len([*run.glob("checkpoints/*.pt")]) == 2, "both were saved at once"
-            wait.mkdir()
+            wait_after(wait, 3)
             slurm.until(lambda: slurm.runs_again(job))
-            train(3)
             slurm.until(on_both_nodes)
         slurm.until(lambda: slurm.state(job) == "PENDING" and not slurm.watched(job))
         # Under its old number, Slurm may still be ending it on the node that comes back.
         slurm.do("scancel", job)
-        for left in wait.iterdir():
+        for left in wait.glob("[0-9]*"):
             left.unlink()
         with slurm.start_node("n2"):
             slurm.until(lambda: slurm.do("sinfo", "-h", "-o", "%T %D").split() == ["idle", "2"])
             job = slurm.submit()
             slurm.until(on_both_nodes)
-            train(5)
+            wait_after(wait, 5)
+            slurm.until(on_both_nodes)
             slurm.do("scancel", job)
             slurm.until(lambda: slurm.state(job) == "CANCELLED")
             job = slurm.submit()

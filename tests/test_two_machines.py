@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import TINY, first_trials, wait_for
-from machines import Machine, can_be_had, machines
+from machines import LATER, Machine, can_be_had, machines, wait_after
 
 from orchestrator.records import Measurement, Outcome
 from orchestrator.results import RunFiles
@@ -50,14 +50,17 @@ def test_ranks_on_two_machines_train_the_same_as_on_one(
     tmp_path: Path, train_on_pair: Callable[..., tuple[list[Measurement], Outcome]]
 ) -> None:
     """Some of them a second time, since the processes of one machine are killed."""
-    file, run, log = (tmp_path / name for name in ("sweep.yaml", "run", "log.txt"))
-    file.write_text(yaml.safe_dump(SWEEP))
+    file, run, log, wait = (tmp_path / n for n in ("sweep.yaml", "run", "log.txt", "wait"))
+    (tmp_path / "mine.py").write_text(LATER.format(waiting=wait, runs=run))
+    file.write_text(yaml.safe_dump({**SWEEP, "workloads": [f"{tmp_path}/mine.py:Mine"]}))
+    wait_after(wait, 1)
     with cluster(tmp_path, [1, 1]) as ((head, other), env):
         sweep = ("orchestrate", "sweep", file, "--out", run, "--address", "auto")
         with head.running(log, *sweep, **env) as process:
-            wait_for(lambda: list(run.glob("trials/**/trials-*.parquet")), process, log)
             # One trial is over, the next has begun.
+            wait_for(lambda: list(wait.glob("[0-9]*")), process, log)
             other.do("pkill", "--signal=KILL", "--full", r"^ray::(_Peer|Gang|Resource)")
+            wait.rename(tmp_path / "waited")
             assert process.wait(300) == 0, log.read_text()
     assert "is tried again" in (run / "log.txt").read_text()
     (study,) = RunFiles(run).studies()
@@ -84,6 +87,8 @@ class Slow(DigitsMLP):
             new = Path(f"{os.environ['PLACE']}.new-{os.getpid()}")
             new.write_text(str(self.steps))
             new.replace(f"{os.environ['PLACE']}-{os.getpid()}")
+            while self.steps > 100 and Path(f"{os.environ['PLACE']}.hold").exists():
+                time.sleep(0.02)
             time.sleep(0.02)
         return super().loss(model, batch)
 """
@@ -103,6 +108,8 @@ def test_a_machine_that_is_taken_away_with_notice_loses_no_step(tmp_path: Path) 
     }
     file.write_text(yaml.safe_dump(SWEEP | changes))
 
+    (hold := tmp_path / "steps.hold").touch()  # nothing ends before the notice
+
     def steps() -> dict[str, int]:
         return {place.name: int(place.read_text()) for place in tmp_path.glob("steps-*")}
 
@@ -113,6 +120,7 @@ def test_a_machine_that_is_taken_away_with_notice_loses_no_step(tmp_path: Path) 
             (gang,) = other.do("pgrep", "--full", "^ray::Gang").split()
             before = steps()[f"steps-{gang}"]
             other.do("pkill", "--full", "^ray::Gang")
+            hold.unlink()
             wait_for(lambda: other.run("pgrep", "--full", "^ray::Gang").returncode, process, log)
             other.do("pkill", "--signal=KILL", "--full", "ray")
             assert process.wait(300) == 3, log.read_text()
