@@ -7,7 +7,7 @@ import re
 import signal
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
@@ -183,22 +183,25 @@ def test_whatever_is_killed_on_a_cluster_the_answer_is_the_same(tmp_path: Path, 
 
     with cluster(tmp_path, [2, 2], **env) as ((head, other), env):
         command, done = ["sweep", sweep, "--out", run], list[str]()
+        held = ExitStack()  # between two attacks, too, or all could end there
         while command:
             here = ("env", f"--chdir={tmp_path}", "orchestrate", *command, "--address", "auto")
             with head.running(log, *here, **env) as process:
                 while len(done) < len(attacks) and process.poll() is None:
                     how = attacks[len(done)]
                     # Enough trials are left for both machines at the last attack.
-                    with waiting(tmp_path, after=len(done)):
-                        victim = chance.choice(wait_for(partial(victims, how), process, log))
-                        before = again()
-                        done.append(how)
-                        if how == "driver":
-                            os.killpg(victim, signal.SIGKILL)
-                            wait_for(lambda: not programs(mark))
-                            break
-                        os.kill(victim, signal.SIGKILL)
-                        wait_for(lambda least=before: len(again()) > len(least), process, log)
+                    held.enter_context(waiting(tmp_path, after=len(done)))
+                    victim = chance.choice(wait_for(partial(victims, how), process, log))
+                    before = again()
+                    done.append(how)
+                    if how == "driver":
+                        os.killpg(victim, signal.SIGKILL)
+                        wait_for(lambda: not programs(mark))
+                        break
+                    os.kill(victim, signal.SIGKILL)
+                    wait_for(lambda least=before: len(again()) > len(least), process, log)
+                if len(done) == len(attacks):
+                    held.close()
                 code = process.wait(timeout=900)
             assert code in {0, -signal.SIGKILL}, log.read_text()
             command = ["resume", run] if code else []

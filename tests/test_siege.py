@@ -7,7 +7,7 @@ import random
 import re
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ def answered(driver: Driver, file: Path, words: str) -> Iterator[None]:
 
 def kills_one_that_trains(driver: Driver, run: Path) -> None:
     with answered(driver, run / "log.txt", "is tried again"):
-        os.kill(training(driver)[0], signal.SIGKILL)
+        # Between two parts of a trial, its process has nothing to do for a moment.
+        os.kill(driver.wait_until(lambda: training(driver))[0], signal.SIGKILL)
 
 
 def kills_the_board(driver: Driver, run: Path) -> None:
@@ -107,12 +108,17 @@ def test_attacks_in_any_order_change_nothing(series: int, tmp_path: Path) -> Non
     attacks = [*ATTACKS, kills(vital, "raylet")]
     chance.shuffle(attacks)
     arguments, code = ["sweep", tmp_path / "sweep.yaml", "--out", run], None
+    held = ExitStack()  # between two attacks, too, or all could end there
     while code != 0:
         with driving(tmp_path, *arguments) as driver:
             while attacks and driver.process.poll() is None:
-                with waiting(tmp_path, after=min(chance.randint(0, 1) + recorded(run), 6)):
-                    driver.wait_until(lambda: training(driver))
-                    attacks.pop()(driver, run)
+                after = min(chance.randint(0, 1) + recorded(run), 6)
+                held.enter_context(waiting(tmp_path, after=after))
+                driver.wait_until(lambda least=after: recorded(run) >= least)
+                driver.wait_until(lambda: training(driver))
+                attacks.pop()(driver, run)
+            if not attacks:
+                held.close()
             code = driver.process.wait(timeout=PATIENCE)
             driver.leaves_nothing(but=AGENTS)
         assert code in {0, 130, -signal.SIGKILL}, driver.said.read_text()
