@@ -5,6 +5,7 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 import boto3
 import pytest
-from conftest import command, orchestrate, refused, wait_for
+from conftest import command, orchestrate, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -165,6 +166,21 @@ def test_a_bucket_that_is_not_there_is_refused_before_anything_starts(bucket: st
         RunFiles.open(f"{bucket}/run")
 
 
+DIES = """
+import os, signal
+from orchestrator.cli import main
+from orchestrator.results import RunFiles
+
+def write(run, *trials, begun=RunFiles.write):
+    begun(run, *trials[:3])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+RunFiles.write = write
+main()
+"""
+"""The command, which is killed when few of its trials are recorded."""
+
+
 @pytest.mark.slow
 def test_a_run_in_a_bucket_is_as_good_as_any(
     bucket: str, tmp_path: Path, sweep_file: Callable[..., Path]
@@ -172,11 +188,8 @@ def test_a_run_in_a_bucket_is_as_good_as_any(
     file = sweep_file(search={"trials": 6}, goals=["val/error < 0.1"], budget={"steps": 400})
     there, here = f"{bucket}/runs/tiny", tmp_path / "here"
     orchestrator.sweep(file, out=here, ray=False)
-    with (tmp_path / "said").open("wb") as said:
-        process = subprocess.Popen(command("sweep", file, "--no-ray", "--out", there), stderr=said)
-    wait_for(lambda: trials_in(there) > 2, process, tmp_path / "said")
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    words = [sys.executable, "-c", DIES, *command("sweep", file, "--no-ray", "--out", there)[1:]]
+    assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     result = orchestrate("resume", there, "--ray")
     assert result.returncode == 0, result.stderr
     for name in ("frontier.csv", "sweep.yaml"):
@@ -190,8 +203,3 @@ def test_a_run_in_a_bucket_is_as_good_as_any(
     assert orchestrate("export", there, tmp_path / "out").returncode == 0
     for name in ("frontier.csv", "sweep.yaml"):
         assert (tmp_path / "out" / name).read_bytes() == (here / name).read_bytes()
-
-
-def trials_in(where: str) -> int:
-    run = RunFiles(where)
-    return sum(len(run.trials(study.key)) for study in run.studies()) if run.exists else 0
