@@ -1,5 +1,6 @@
 """What a sweep would come to, by hand and by trying."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -69,9 +70,22 @@ def test_an_outlook_by_hand() -> None:
     assert found.money.high == pytest.approx(high / 1000)
     assert found.seconds.keys() == {8, 4}
     assert found.seconds[4][0] == pytest.approx(low / 4 + STARTING_SECONDS[0])
-    assert found.seconds[8].high == pytest.approx(high / 8 + 4 * (16 + slow) + STARTING_SECONDS[1])
+    # A trial of the large batch size and then its repeat may be left at the end.
+    assert found.seconds[8].high == pytest.approx(high / 8 + 2 * (16 + slow) + STARTING_SECONDS[1])
     (only,) = outlook([replace(SMALL, stop_dominated=False)], ranks).studies
     assert only.steps == (1000, 1000), "where nothing is ended early"
+
+
+@pytest.mark.parametrize(("slots", "at_once"), [(4, 1), (7, 2), (100, 33), (2, 1)])
+def test_the_worst_case_is_as_long_as_trials_that_fill_no_machine(slots: int, at_once: int) -> None:
+    study = replace(LARGE, trials=40, repeats=20, repeat_best=5)
+    found = outlook([study], lambda _: 3, speeds={study.key: SPEED}, slots=[slots])
+    each, trials = 16 + TRIAL_SECONDS[1], found.trials
+    # Trials, repeats that choose, and repeats that judge: each in rounds of `at_once`.
+    parts = (40, 5 * 10, 10)
+    assert sum(parts) == trials
+    planned = sum(math.ceil(part / at_once) for part in parts) * each
+    assert planned <= found.seconds[slots].high <= planned + 3 * each + STARTING_SECONDS[1]
 
 
 def test_what_was_not_measured_is_not_foretold() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import islice, pairwise, takewhile
+from operator import mul
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -107,17 +108,23 @@ def outlook(
 ) -> Outlook:
     """The outlook of `studies`. `ranks` gives the number of ranks of a batch size. `speeds` holds
     the studies that were timed, with None for those that did not fit into memory."""
+    studies = [*studies]
     found = [_of_study(study, ranks, speeds or {}) for study in studies]
     known = [of_study.rank_seconds for of_study in found if of_study.rank_seconds is not None]
     whole = Between(*map(sum, zip(*known, strict=True))) if 0 < len(known) == len(found) else None
-    longest = max((s.rank_seconds.high / s.trials for s in found if s.rank_seconds), default=0)
     hours = None if whole is None else whole.mapped(lambda seconds: seconds / 3600)
     price, (quick, slow) = price_per_device_hour, STARTING_SECONDS
     seconds = {}
     if whole is not None:
-        # At the end the longest trial may train alone.
-        low, high = whole.low, whole.high
-        seconds = {n: Between(low / n + quick, high / n + slow + longest) for n in slots}
+        # The longest trial may train alone at the end, and its repeats follow one another's choice.
+        alone = [high / s.trials / s.ranks for s, (_, high) in zip(found, known, strict=True)]
+        rounds = [1 + bool(study.repeats) + bool(study.choosing) for study in studies]
+        last = slow + max(map(mul, alone, rounds))
+        for n in slots:
+            # Slots that are too few for one more trial stay empty.
+            filled = [max(n - n % of_study.ranks, of_study.ranks) for of_study in found]
+            worst = sum(high / each for (_, high), each in zip(known, filled, strict=True))
+            seconds[n] = Between(whole.low / n + quick, worst + last)
     return Outlook(
         studies=tuple(found),
         trials=sum(of_study.trials for of_study in found),
