@@ -279,7 +279,7 @@ def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
 
 def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:
     with refused("given-twice"):
-        called("scale", scaled.place, scaled.place)
+        called("scale", scaled.place, f"{scaled.place}/")
     one, two = (
         {best.workload for best in scale_answer(dict.fromkeys(names, scaled)).bests}
         for names in (["a"], ["a", "b"])

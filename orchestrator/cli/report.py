@@ -149,7 +149,8 @@ def _answers(sources: Sequence[Source], price: float | None) -> list[dict[str, o
 
 def names_of(paths: Sequence[str]) -> list[str]:
     """The last part of each path, or whole paths if two of these parts are the same."""
-    last = [path.rstrip("/").rpartition("/")[2] for path in paths]
+    paths = [path.rstrip("/") for path in paths]
+    last = [path.rpartition("/")[2] for path in paths]
     names = last if len(set(last)) == len(last) else [*paths]
     if len(set(names)) < len(names):
         raise BadInput("The same run is given twice. Name each run once.", code="given-twice")
