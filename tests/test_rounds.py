@@ -213,7 +213,8 @@ def test_files_choose_points_that_the_search_has_judged(seed: int, tmp_path: Pat
     of_first, of_second = (row.repeats for row in rows)
     assert of_first is not None
     if of_second is not None and of_second.median is not None:
-        assert of_first.median is not None and of_first.median <= of_second.median
+        assert of_first.median is not None
+        assert of_first.median <= of_second.median
 
 
 def test_a_lost_repeat_is_trained_again_before_it_chooses() -> None:

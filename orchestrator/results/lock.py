@@ -99,10 +99,10 @@ def holder(place: Place) -> int | None:
 
 
 def _is_freed(place: Place) -> bool:
-    """Whether the lock is free within five seconds. While the threads of a process end, it holds
+    """Whether the lock is free within two seconds. While the threads of a process end, it holds
     the lock for a moment longer than its open files can be seen."""
     with _opened(place, os.O_RDONLY) as file:
-        return any(_takes(place, file, fcntl.LOCK_SH) for _ in map(time.sleep, 100 * [0.05]))
+        return any(_takes(place, file, fcntl.LOCK_SH) for _ in map(time.sleep, 40 * [0.05]))
 
 
 def _takes(place: Place, file: int, kind: int) -> bool:
