@@ -65,6 +65,8 @@ def test_a_minimum_at_an_end_or_nowhere_is_no_number() -> None:
     chance = np.random.default_rng(0)
     (flat,) = minima([points(chance.standard_normal(len(SIZES)))])
     assert flat.ends == (0, math.inf)
+    (lonely,) = minima([points(np.array([0.2, 3.9, 1.0, 0.1, 6.6, 0.0, 30.0, 28.0, 20.0]))])
+    assert lonely.holds(SIZES[3]), "the lowest point between two high ones"
 
 
 def planted(

@@ -130,10 +130,8 @@ class _Valley:
 
 
 def _near(values: Floats) -> slice:
-    """The points of the valley: those about the lowest one that are not much higher."""
-    lowest, above = int(values.argmin()), values - values.min()
-    limit = HIGH * np.sort(above)[min(ENOUGH_SIZES, len(values)) - 1]
-    high = np.flatnonzero(above > limit)
-    first = max((at + 1 for at in high if at < lowest), default=0)
-    last = min((at for at in high if at > lowest), default=len(values))
-    return slice(first, last)
+    """The points of the valley: from the first to the last one that is not much higher than the
+    lowest. High ones between them are scatter: without them, too few may be left."""
+    above = values - values.min()
+    near = np.flatnonzero(above <= HIGH * np.sort(above)[min(ENOUGH_SIZES, len(values)) - 1])
+    return slice(near[0], near[-1] + 1)
