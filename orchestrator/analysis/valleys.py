@@ -2,10 +2,12 @@
 
 Each curve is a parabola in log2 of the batch size plus a deviation: a random function whose third
 derivative is white noise. So a valley may be steeper on one side than on the other, as the points
-ask for. The size of the deviation is not known, nor is the scatter of points about their curve.
-Each of their values counts as much as the points allow; the scatter is the same for all curves that
-are given together. From all these curves we draw `DRAWS` for each valley. The answer is the median
-of the places of their minima, and the 90 % interval leaves out a twentieth on either side.
+ask for. As likely as not, it has a kink as well: a place, all equally likely, from which on its
+slope is larger. The size of the deviation is not known, nor is the scatter of points about their
+curve. Each of their values, and each place of a kink, counts as much as the points allow; the
+scatter is the same for all curves that are given together. From all these curves we draw `DRAWS`
+for each valley. The answer is the median of the places of their minima, and the 90 % interval
+leaves out a twentieth on either side.
 """
 
 from __future__ import annotations
@@ -33,6 +35,10 @@ and the number of those up to the whole height."""
 FREE = 30.0
 """Standard deviation of the coefficients of the parabola in heights of the valley: no knowledge."""
 
+KINK = 2.0
+"""Size of the change of slope at a kink, in heights of the valley over half its width: the standard
+deviation of a normal distribution, of which the positive half counts."""
+
 COMPARED_AT = 101
 """Number of batch sizes, from the smallest to the largest, at which drawn curves are compared."""
 
@@ -59,9 +65,9 @@ def minima(curves: Sequence[Points]) -> list[Estimate]:
     scatter = np.geomspace(LEAST * min(heights), max(heights), SCATTERS)
     likelihoods = [valley.likelihoods(scatter) for valley in valleys]
     # How likely each scatter is, by all curves.
-    marginal = [logsumexp(one, axis=0) for one in likelihoods]
+    marginal = [logsumexp(one, axis=(0, 2)) for one in likelihoods]
     return [
-        valley.minimum(scatter, one + (sum(marginal) - own))
+        valley.minimum(scatter, one + (sum(marginal) - own)[:, None])
         for valley, one, own in zip(valleys, likelihoods, marginal, strict=True)
     ]
 
@@ -84,6 +90,9 @@ class _Valley:
         wiggle = least**5 / 20 + apart * least**4 / 8 + apart**2 * least**3 / 12
         values, vectors = np.linalg.eigh(wiggle * (self.height / half**2) ** 2)
         self._wiggle = vectors * np.sqrt(np.maximum(values, 0))
+        kinks = np.maximum(everywhere[:, None] - self.compared_at[:-1], 0)
+        kinks[:, 0] = 0  # a curve without a kink
+        self._kinks = KINK * self.height / half * kinks
 
     def _covariance(self, share: float, scatter: Floats) -> tuple[Floats, Floats]:
         """Of the curve everywhere with it at the points, and of the points, by scatter."""
@@ -94,26 +103,40 @@ class _Valley:
         return curve, curve[:count] + noise[:, :, None] * np.eye(count)
 
     def likelihoods(self, scatter: Floats) -> Floats:
-        """(deviations, scatter): the logarithm of the likelihood."""
+        """(deviations, scatter, kinks): the logarithm of the likelihood."""
+        from scipy.special import log_ndtr
+
+        kinks = self._kinks[: len(self.sizes)]
         of_points = np.stack([self._covariance(share, scatter)[1] for share in DEVIATIONS])
         _, size = np.linalg.slogdet(of_points)
-        fit = np.linalg.solve(of_points, self.values[:, None])[..., 0] @ self.values
-        found: Floats = -(fit + size) / 2
+        solved = np.linalg.solve(of_points, np.column_stack([self.values, kinks])[None, None])
+        fit = solved[..., 0] @ self.values
+        # What the points say of the change of slope: its mean and standard deviation.
+        precision = 1 + (solved[..., 1:] * kinks).sum(axis=-2)
+        self._changes = (self.values @ solved[..., 1:]) / precision, precision**-0.5
+        ratio = self._changes[0] / self._changes[1]
+        found: Floats = (ratio**2 - np.log(precision)) / 2 + log_ndtr(ratio)
+        found -= ((fit + size) / 2)[..., None]
+        found[..., 1:] -= np.log(kinks.shape[1] - 1)
         return found
 
     def minimum(self, scatter: Floats, likelihoods: Floats) -> Estimate:
-        from scipy.special import logsumexp
+        from scipy.special import logsumexp, ndtr, ndtri
 
         weights = np.exp(likelihoods - logsumexp(likelihoods))
         chance, count = np.random.default_rng(0), len(self.sizes)
         draws = chance.multinomial(DRAWS, weights.ravel()).reshape(weights.shape)
         at = []
-        for row, column in np.argwhere(draws):
+        for row, column in np.argwhere(draws.any(axis=2)):
             # A curve as likely as before the measurements, corrected by what these say.
-            normal = chance.standard_normal
-            number, one = draws[row, column], scatter[[column]]
+            normal, one = chance.standard_normal, scatter[[column]]
+            kinks = np.repeat(np.arange(weights.shape[2]), draws[row, column])
+            number = len(kinks)
+            mean, error = (of[row, column, kinks] for of in self._changes)
+            # Normal, but positive.
+            change = mean - error * ndtri(chance.uniform(size=number) * ndtr(mean / error))
             everywhere, (of_points,) = self._covariance(DEVIATIONS[row], one)
-            curves = self._parabola @ normal((3, number))
+            curves = self._parabola @ normal((3, number)) + self._kinks[:, kinks] * change
             curves += DEVIATIONS[row] * self._wiggle @ normal((len(self._wiggle), number))
             measured = curves[:count] + np.hypot(one, self.errors)[:, None] * normal(
                 (count, number)
