@@ -443,6 +443,7 @@ def test_secrets_of_a_sweep_are_not_told(tmp_path: Path, monkeypatch: pytest.Mon
         *("ORCHESTRATE_REPORTS", "ORCHESTRATE_STOP", "ORCHESTRATE_TRIAL", "ORCHESTRATE_PATIENCE")
     }
     assert said["USERS_OWN"] == "is passed on"
+    assert said["HYDRA_FULL_ERROR"] == "1"  # else its last line is no error
 
 
 def test_a_driver_with_thousands_of_open_files_hears_it(tmp_path: Path) -> None:

@@ -134,7 +134,9 @@ def end_all_with(mark: str) -> None:
 def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program: that of the user, without what is ours."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(SECRETS)}
-    return {**kept, "PATH": search_path(), "PYTHONUNBUFFERED": "1", **variables}
+    # Hydra ends with the error then, which is what tables show, and not with how to see it.
+    plain = {"PATH": search_path(), "PYTHONUNBUFFERED": "1", "HYDRA_FULL_ERROR": "1"}
+    return {**kept, **plain, **variables}
 
 
 class Running(Protocol):
