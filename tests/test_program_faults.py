@@ -566,6 +566,14 @@ def test_the_whole_family_ends_although_its_keeper_is_stopped(
     wait_for(kept.ended)  # which a killed keeper may be late to tell
 
 
+def test_the_last_line_of_a_failure_under_accelerate_is_the_error(tmp_path: Path) -> None:
+    log, trace = Log(str(tmp_path / "log.txt"), lambda line: None), "Traceback (most recent call"
+    log.write(f"{trace}\nValueError: no data\n{trace} last)\n  File ".encode())
+    log.write(b'"accelerate/commands/launch.py"\nsubprocess.CalledProcessError: returned 1.\n')
+    log.close()
+    assert log.last[-1] == b"ValueError: no data"
+
+
 def test_colours_are_no_part_of_numbers(tmp_path: Path) -> None:
     lines: list[bytes] = []
     log = Log(str(tmp_path / "log.txt"), lines.append)

@@ -41,6 +41,11 @@ OF_TORCHRUN = re.compile(rb"torch[./]distributed[./]elastic(?:.*(failed) \(exitc
 """Lines in which torchrun says that it ends its processes, and that one has failed, maybe by a
 signal. What it says then is longer than that, and hides the error."""
 
+OF_ACCELERATE = re.compile(
+    rb"(?s)accelerate/commands/launch\.py.*\nsubprocess\.CalledProcessError: (?!.* died with <)"
+)
+"""A traceback in which accelerate says that its process has failed, but not how."""
+
 
 class Log:
     """The output of a program: its beginning in a file at once, and its end when it is over."""
@@ -79,6 +84,9 @@ class Log:
 
     def close(self) -> None:
         self._see(bytes(self._line))
+        traces = [n for n, line in enumerate(self.last) if line.startswith(b"Traceback (most")]
+        if traces and OF_ACCELERATE.search(b"\n".join(self.last[traces[-1] :])):
+            self.last = self.last[: traces[-1]] or self.last
         self._shorten()
         if self._left_out:
             self._keep(b"\n... %d bytes are left out here ...\n" % self._left_out)
