@@ -20,7 +20,7 @@ from orchestrator.files.own_code import UserFolder, import_own
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import plan
 from orchestrator.planning.sweep_file import validated
-from orchestrator.programs.commands import arguments_of, search_path, values_of
+from orchestrator.programs.commands import arguments_of, check_files, search_path, values_of
 from orchestrator.programs.hearing import Hearing, ProgramFailed
 from orchestrator.programs.reporting import report
 from orchestrator.records import EvaluationGrid, FinishedTrial, Outcome, Study, Trial
@@ -391,6 +391,10 @@ def test_a_trial_by_hand(folder: Path) -> None:
     (folder / "sweep.yaml").write_text(yaml.safe_dump(SWEEP | {"budget": {"examples": 800}}))
     short = ("--batch-size", 16, "--set", "learning_rate=0.001")
     assert json.loads(called("trial", "sweep.yaml", *short, "--json"))["steps"] == 50
+
+
+def test_a_script_may_lie_where_only_its_launcher_looks() -> None:
+    check_files(["env", "-C", "elsewhere", "python", "train.py"])
 
 
 def test_programs_of_this_environment_come_first() -> None:

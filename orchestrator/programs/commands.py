@@ -190,7 +190,9 @@ def check_files(command: Sequence[str]) -> None:
             hint = f"Did you mean `python {first} ...`?"
         raise BadInput(f"There is no program {shown(first)}. {hint}", code="missing-file")
     file = next((part for part in fixed if part and re.fullmatch(r"[^-=]+\.(py|sh)", part)), None)
-    if file is not None and not Path(file).is_file():
+    # Others may look for it elsewhere: `env -C`, `uv run --directory` or a container's files.
+    looks_here = re.match(r"python|torchrun|accelerate|(ba)?sh$", Path(first or "").name)
+    if file is not None and looks_here and not Path(file).is_file():
         raise BadInput(
             f"There is no file {shown(file)}, seen from {Path.cwd()}.", code="missing-file"
         )
