@@ -225,3 +225,11 @@ def test_kubernetes_keeps_strangers_out_and_has_our_ray_and_name(written: dict[s
     assert set(re.findall(r"svc/(\S+)", commands)) == {f"{name}-head-svc"}
     named = re.findall(r"(?:ray\.io/cluster=|delete raycluster |get secret )(\S+)", commands)
     assert named == [name] * 3
+
+
+@of(KUBERNETES)
+def test_the_user_of_the_image_may_write_to_the_storage_of_pods(written: dict[str, Any]) -> None:
+    (user,) = re.findall("(?m)^USER (.*)$", (ROOT / "Containerfile").read_text())
+    spec = written["spec"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        assert group["template"]["spec"]["securityContext"]["fsGroup"] == int(user)
