@@ -1,5 +1,6 @@
 """A cluster that is there already is joined by those who have its token."""
 
+import re
 import secrets
 import subprocess
 import sys
@@ -77,3 +78,12 @@ def test_where_no_cluster_is_the_address_is_refused(tmp_path: Path) -> None:
     addresses = [f"127.0.0.1:{free_port()}", "no.such.host.invalid:6379", "nonsense"]
     env = environment(RAY_AUTH_TOKEN=secrets.token_hex(32))
     assert all("HOST:PORT" in said for said in joining(tmp_path / "log.txt", *addresses, env=env))
+
+
+def test_where_the_home_folder_cannot_be_written_the_token_is_kept_in_memory() -> None:
+    token = "from orchestrator.cluster import embedded as e; e._keep_token_private();"
+    asked = [sys.executable, "-c", token + "print(e.ray_internals.token())"]
+    env = environment(HOME="/dev/null")
+    found = [subprocess.check_output(asked, env=env, text=True).strip() for _ in range(2)]
+    assert all(re.fullmatch("[0-9a-f]{64}", each) for each in found)
+    assert found[0] != found[1]

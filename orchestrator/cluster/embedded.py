@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import select
 import shutil
 import signal
@@ -122,10 +123,12 @@ def undisturbed() -> Iterator[None]:
 
 def _keep_token_private() -> None:
     """Makes Ray create a token if there is none. Lets only this user read it, since Ray would let
-    all users read it."""
+    all users read it. Keeps it in memory if the home folder can't be written."""
     before = os.umask(0o077)
     try:
         ray_internals.ensure_token({}, create_token_if_missing=True)
+    except OSError:  # as in many containers
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     finally:
         os.umask(before)
     file = Path.home() / ".ray" / "auth_token"
