@@ -68,11 +68,14 @@ def test_nothing_else_of_ray_that_is_private_is_used() -> None:
     assert using == {"ray_internals.py"}
 
 
-def test_a_ray_that_does_not_start_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("told", ["the dashboard did not come up\nand much more", "\nits log"])
+def test_a_ray_that_does_not_start_is_one_sentence(
+    told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def init(**_: object) -> None:
-        raise RuntimeError("the dashboard did not come up\nand much more")
+        raise RuntimeError(told)
 
     monkeypatch.setattr(ray, "init", init)
-    told = pytest.raises(SweepFailed, match=r"^[^\n]*the dashboard did not come up[^\n]*$")
-    with told, embedded(print):
+    refused = pytest.raises(SweepFailed, match=r"^[^\n]* dashboard did not come up[^\n]*$")
+    with refused, embedded(print):
         raise AssertionError

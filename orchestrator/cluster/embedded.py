@@ -9,7 +9,6 @@ import secrets
 import select
 import shutil
 import signal
-import stat
 import tempfile
 import threading
 import time
@@ -102,8 +101,8 @@ def _start(folder: Path, host: str, cpus: int) -> ray_internals.Context:
                 _temp_dir=str(folder / "r"),
                 _node_ip_address=host,
             )
-    except Exception as error:  # of many kinds, for whatever part does not come up in time
-        reason = cut(str(error).partition("\n")[0], 200)
+    except Exception as error:  # of many kinds; that of the dashboard begins with an empty line
+        reason = cut(str(error).partition("\n")[0], 200) or "its dashboard did not come up."
         raise SweepFailed(
             f"Ray did not start on this machine: {reason} Try again when less else is running, "
             f"without Ray's dashboard ({DASHBOARD}=0), or without Ray (--no-ray)."
@@ -131,10 +130,8 @@ def _keep_token_private() -> None:
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     finally:
         os.umask(before)
-    file = Path.home() / ".ray" / "auth_token"
     with suppress(OSError):
-        if stat.S_IMODE(file.stat().st_mode) & 0o077:
-            file.chmod(0o600)
+        (Path.home() / ".ray" / "auth_token").chmod(0o600)
 
 
 @contextmanager
