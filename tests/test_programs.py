@@ -395,6 +395,8 @@ def test_a_trial_by_hand(folder: Path) -> None:
 
 def test_a_script_may_lie_where_only_its_launcher_looks() -> None:
     check_files(["env", "-C", "elsewhere", "python", "train.py"])
+    with refused("missing-file", "train.py"):
+        check_files(["env", "A=1", "python", "train.py"])
 
 
 def test_programs_of_this_environment_come_first() -> None:

@@ -191,7 +191,8 @@ def check_files(command: Sequence[str]) -> None:
         raise BadInput(f"There is no program {shown(first)}. {hint}", code="missing-file")
     file = next((part for part in fixed if part and re.fullmatch(r"[^-=]+\.(py|sh)", part)), None)
     # Others may look for it elsewhere: `env -C`, `uv run --directory` or a container's files.
-    looks_here = re.match(r"python|torchrun|accelerate|(ba)?sh$", Path(first or "").name)
+    words = (part for part in [first, *fixed] if part and part != "env" and "=" not in part)
+    looks_here = re.match(r"(.*/)?(python|torchrun|accelerate|(ba)?sh$)", next(words, ""))
     if file is not None and looks_here and not Path(file).is_file():
         raise BadInput(
             f"There is no file {shown(file)}, seen from {Path.cwd()}.", code="missing-file"
