@@ -144,26 +144,23 @@ class World:
             if verdict.is_known and verdict.critical is not None and _has_ends(verdict.critical)
         ]
 
-    def lowest_errors(self, goal: str, batch_size: int | None) -> Floats:
-        """For each of the repeated points of `quality` that reached the goal first, the mean of the
-        lowest validation errors of its repeats; at the full batch, if None."""
-        run, study = self._of_quality(batch_size)
-        rows = (row for row in frontier_of("quality") if (row.key, row.goal) == (study.key, goal))
-        first = [one.trial for row in rows for one in row.leaders[: study.repeat_best]]
+    def lowest_errors(self, group: str, batch_size: int | None) -> Floats:
+        """For each repeated point of this run, the mean of the lowest validation errors of its
+        repeats; at the full batch, if None."""
+        run, study = self._of_quality(group, batch_size)
         table = run.repeats.measurements(study.key, {"val/error"})
-        table = table.filter(np.isin(table["trial"].to_numpy(), first))
         lowest = table.group_by(["trial", "repeat"]).aggregate([("val/error", "min")])
         means = lowest.group_by("trial").aggregate([("val/error_min", "mean")])
         found: Floats = means["val/error_min_mean"].to_numpy()
         return found
 
-    def lowest_of_trials(self, batch_size: int | None) -> float:
+    def lowest_of_trials(self, group: str, batch_size: int | None) -> float:
         """The lowest validation error of any trial of the search."""
-        run, study = self._of_quality(batch_size)
+        run, study = self._of_quality(group, batch_size)
         return float(np.min(run.measurements(study.key, {"val/error"})["val/error"].to_numpy()))
 
-    def _of_quality(self, batch_size: int | None) -> tuple[RunFiles, Study]:
-        run = RunFiles.open(opened("quality").path)
+    def _of_quality(self, group: str, batch_size: int | None) -> tuple[RunFiles, Study]:
+        run = RunFiles.open(opened(group).path)
         by_size = {study.batch_size: study for study in run.studies()}
         return run, by_size[max(by_size) if batch_size is None else batch_size]
 

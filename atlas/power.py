@@ -95,10 +95,10 @@ class Planned(World):
     def critical(self, group: str) -> list[tuple[float, float]]:
         return [(0.0, 0.5), (0.0, 0.5)]
 
-    def lowest_errors(self, goal: str, batch_size: int | None) -> Floats:
+    def lowest_errors(self, group: str, batch_size: int | None) -> Floats:
         return np.array([0.0115, 0.0125, 0.0115, 0.0125])  # of four points
 
-    def lowest_of_trials(self, batch_size: int | None) -> float:
+    def lowest_of_trials(self, group: str, batch_size: int | None) -> float:
         return 0.0
 
 
