@@ -3,7 +3,8 @@
 A law is a power of each scale, log y = a + sum of p log x. Each point weighs by its own error and
 by the scatter about the law beyond it, which is estimated from the points. Intervals are Student's,
 of as many degrees of freedom as there are points to spare, so that they hold when points scatter
-more than their errors say. Trainings at different places are different trainings, so the errors of
+more than their errors say; where few of them lie on a law by luck, their errors say how far it is
+known. Trainings at different places are different trainings, so the errors of
 their points are independent.
 """
 
@@ -174,12 +175,13 @@ def _fitted(
             half = (low + high) / 2
             low, high = (half, high) if weighted(half)[2] > freedom else (low, half)
     coefficients, covariance, squares = weighted(low)
+    least = (reach_of(math.inf) / reach_of(freedom)) ** 2
     return _Fit(
         names=names,
         bent=bent,
         middle=middle,
         coefficients=coefficients,
-        covariance=covariance * squares / freedom,
+        covariance=covariance * max(squares / freedom, least),
         scatter=low,
         freedom=freedom,
     )
