@@ -48,7 +48,14 @@ def points(values: Any) -> Points:
     return Points(log_sizes=np.log2(SIZES), values=values, errors=np.zeros(len(SIZES)))
 
 
-def test_intervals_hold_the_minimum_of_uneven_valleys() -> None:
+def kinked(sizes: Any, best: float) -> Any:
+    """Twice as steep to the right."""
+    away = 0.05 * np.log2(sizes / best)
+    return 2 + np.maximum(2 * away, -away)
+
+
+@pytest.mark.parametrize("valley", [valley, kinked])
+def test_intervals_hold_the_minimum_of_uneven_valleys(valley: Callable[[Any, float], Any]) -> None:
     chance, held = np.random.default_rng(0), []
     for _ in range(4):
         bests = 2 ** chance.uniform(2, 7, size=5)
@@ -124,6 +131,20 @@ def test_an_interval_widens_with_the_distance() -> None:
         low, high = law.at({"data": data, "model": 4e8}).value.ends
         widths.append(high / low)
     assert widths == sorted(widths)
+
+
+def test_a_law_is_known_no_better_than_its_points() -> None:
+    found = planted(lambda d, n: d**0.5, np.random.default_rng(5))
+    on_law = [
+        replace(p, value=Estimate(value=v, low=v / 3, high=v * 3))
+        for p in found[::3]
+        for v in [p.at["data"] ** 0.5]
+    ]
+    (law,) = laws_of(BEST_BATCH, "r", on_law)
+    # Four points over a factor of 64, each known to a factor of 3.
+    low, high = law.exponents["data"].ends
+    apart = np.log([p.at["data"] for p in on_law])
+    assert high - low == pytest.approx(2 * math.log(3) / apart.std() / len(apart) ** 0.5)
 
 
 def test_points_that_cannot_tell_have_no_law() -> None:
