@@ -791,7 +791,10 @@ def no_loss_of_quality() -> Asked:
     title="Quality of points that come further",
     groups=("quality_further",),
     agrees="A large batch costs no quality if it is tuned for quality.",
-    disagrees="The full batch costs quality: it comes to a higher error, however it is tuned.",
+    disagrees=(
+        "Don't train at the full batch for the lowest error: with as many steps, it comes to a "
+        "higher one, however it is tuned."
+    ),
 )
 def no_loss_of_quality_further() -> Asked:
     """Large batches do not train to a worse error if metaparameters are tuned for that.
