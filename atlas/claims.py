@@ -497,7 +497,10 @@ def sqrt_costs_little() -> Asked:
 @claim(
     title="Effective learning rates follow no rule",
     groups=GROUPS.values(),
-    equal="The best effective learning rate follows a usual rule; the mean power says which.",
+    equal=(
+        "The best effective learning rate follows a usual rule: at a mean power of 0.5, the square "
+        "root of the batch size, and at 1, the batch size."
+    ),
     agrees=(
         "The best effective learning rate grows neither like the batch size nor like its "
         "square root."
@@ -792,8 +795,8 @@ def no_loss_of_quality() -> Asked:
     groups=("quality_further",),
     agrees="A large batch costs no quality if it is tuned for quality.",
     disagrees=(
-        "Don't train at the full batch for the lowest error: with as many steps, it comes to a "
-        "higher one, however it is tuned."
+        "Don't train at the full batch for the lowest error: in as many steps, tuned trainings "
+        "come to a higher one than at a small batch size."
     ),
 )
 def no_loss_of_quality_further() -> Asked:

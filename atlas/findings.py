@@ -144,7 +144,13 @@ def is_registered(group: str) -> bool:
 TOLD = 10
 """Number of lines in which the page says what follows."""
 
-LATER = ("momentum_equal_at_first", "layerwise_at_full_batch", "data_set_size")
+LATER = (
+    "momentum_equal_at_first",
+    "layerwise_at_full_batch",
+    "effective_rate",
+    "data_set_size",
+    "constant_half_life",
+)
 """Claims whose answers change least of what somebody does, so they are told last."""
 
 
