@@ -86,7 +86,9 @@ def _speaks(
     return [sign] * (known[0] and never[1]) + [-sign] * (known[1] and never[0])
 
 
-def _growing_advantage(pairs: Sequence[tuple[str, str, str]], said: str) -> Asked:
+def _growing_advantage(
+    pairs: Sequence[tuple[str, str, str]], said: str, each: str = "networks"
+) -> Asked:
     """For (workload, recipe, other): whether the advantage over the other recipe at the two largest
     batch sizes that were planned lies above that at the two smallest."""
     found, ends, speaks = {}, list[tuple[Product, Product]](), list[int]()
@@ -107,21 +109,24 @@ def _growing_advantage(pairs: Sequence[tuple[str, str, str]], said: str) -> Aske
             found[f"{workload}, {recipe} over {other}"] = over(last, first)
             ends.append((first, last))
     axis = "advantage at the largest / at the smallest batch sizes"
-    return _larger(products=found, speaks=speaks, said=said, ends=ends, axis=axis)
+    return _larger(products=found, speaks=speaks, said=said, each=each, ends=ends, axis=axis)
 
 
-def _mean_in(text: str, ends: Sequence[tuple[Product, Product]] = ()) -> Callable[[Numbers], str]:
+def _mean_in(
+    text: str, each: str = "curves", ends: Sequence[tuple[Product, Product]] = ()
+) -> Callable[[Numbers], str]:
     """Says the mean of the numbers at the last braces of the text, and before it, if `ends` are
-    given, of the products whose ratios they are."""
+    given, of the products whose ratios they are. `each`: what there is one number of."""
 
     def in_words(numbers: Numbers) -> str:
         if not len(numbers.names):
             return "Not known."
         means = [values_of({"mean": mean(side)}).estimates()[0] for side in zip(*ends, strict=True)]
         whole = said(numbers.mean().estimates()[0])
-        each = sorted(one.value for one in numbers.estimates())
-        single = f" The {len(each)} single ones lie between {each[0]:.2f} and {each[-1]:.2f}."
-        return text.format(*(f"{one.value:.2g}" for one in means), whole) + single * (len(each) > 1)
+        values = sorted(one.value for one in numbers.estimates())
+        apart = f" The {len(values)} {each} lie between {values[0]:.2f} and {values[-1]:.2f}."
+        told = text.format(*(f"{one.value:.2g}" for one in means), whole)
+        return told + apart * (len(values) > 1)
 
     return in_words
 
@@ -131,6 +136,7 @@ def _larger(
     products: Mapping[str, Product],
     said: str,
     axis: str,
+    each: str = "curves",
     ends: Sequence[tuple[Product, Product]] = (),
     speaks: Sequence[int] = (),
 ) -> Asked:
@@ -140,7 +146,7 @@ def _larger(
         speaks=speaks,
         decide=more(MARGIN),
         matters=math.log2(MATTERS),
-        said=_mean_in(said, ends),
+        said=_mean_in(said, each, ends),
         axis=axis,
         bounds=(1,),
     )
@@ -151,7 +157,7 @@ def _larger(
     groups=GROUPS.values(),
     agrees=(
         "At small batch sizes, twice the batch nearly halves the steps; at the largest, it saves "
-        "almost nothing. So measure where yours bends before you rent devices."
+        "little. So measure where yours bends before you rent devices."
     ),
 )
 def regimes() -> Asked:
@@ -193,8 +199,9 @@ def regimes() -> Asked:
         parts = range(count), range(count, len(numbers.names))
         beginning, end = (said(numbers.mean(part).estimates()[0]) for part in parts)
         return (
-            f"With each doubling of the batch size, steps fall {beginning} times in the first and "
-            f"{end} times in the last interval, in the mean of the curves."
+            f"With each doubling, steps fall {beginning} times between the two smallest batch "
+            f"sizes and {end} times between the two largest, in the mean of {count} and "
+            f"{len(last)} curves."
         )
 
     return Asked(
@@ -245,10 +252,12 @@ def workloads_differ() -> Asked:
         if not pairs:
             return "Not known."
         widest = int(np.argmax(np.abs(numbers.values)))
+        low, high = (2 ** end[widest] for end in numbers.ends(len(numbers.names)))
         return (
             f"The factor by which steps fall from batch size 32 to 512 is "
             f"{said(numbers.estimates()[widest])} times as large on "
-            f"{numbers.names[widest].replace(' / ', ' as on ')}."
+            f"{numbers.names[widest].replace(' / ', ' as on ')}. Widened for "
+            f"{len(numbers.names)}, that is {low:.2f} to {high:.2f}."
         )
 
     return Asked(
@@ -306,7 +315,10 @@ def momentum_equal_at_first() -> Asked:
         decide=same(MARGIN),
         matters=0.0,
         false=math.log2(MARGIN),
-        said=_mean_in("Momentum needs {} times the steps of SGD at the smallest batch sizes."),
+        said=_mean_in(
+            "Momentum needs {} times the steps of SGD at each network's two smallest batch sizes.",
+            "batch sizes",
+        ),
         axis="steps / steps of SGD",
         bounds=(1 / MARGIN, MARGIN),
     )
@@ -341,6 +353,7 @@ def preconditioning_extends() -> Asked:
         [(workload, recipe, "momentum") for workload, recipe in tested],
         "Momentum needs {} times their steps at the two smallest batch sizes and {} times at the "
         "two largest: their advantage becomes {} times as large.",
+        "curves",
     )
 
 
@@ -462,8 +475,9 @@ def no_rule_holds() -> Asked:
     title="The square root rule costs little",
     groups=("rules_digits", "rules_fashion"),
     agrees=(
-        "If you can't tune again, let the learning rate follow the square root of the batch "
-        "size: that takes less than a quarter more steps than tuning, in the mean."
+        "If you can't tune again, let the learning rate follow the square root of the batch size, "
+        "not the batch size itself: that takes less than a quarter more steps than tuning, in the "
+        "mean."
     ),
     disagrees=(
         "Following the square root of the batch size with the learning rate costs more than a"
@@ -488,7 +502,9 @@ def sqrt_costs_little() -> Asked:
         else decide,
         matters=0.0,
         false=math.log2(MARGIN),
-        said=_mean_in("With the square root rule, trainings take {} times the tuned steps."),
+        said=_mean_in(
+            "With the square root rule, trainings take {} times the tuned steps.", "batch sizes"
+        ),
         axis="steps / tuned steps",
         bounds=(1 / MARGIN, MARGIN),
     )
@@ -749,7 +765,9 @@ def noisy_quadratic() -> Asked:
         decide=each_within(1 / 1.15, 1.15),
         matters=0.0,
         false=math.log2(1.15),
-        said=_mean_in("Trainings take {} times the fewest steps that the recursion allows."),
+        said=_mean_in(
+            "Trainings take {} times the fewest steps that the recursion allows.", "batch sizes"
+        ),
         axis="steps / fewest steps of the recursion",
         bounds=(1 / 1.15, 1.15),
     )
@@ -795,8 +813,8 @@ def no_loss_of_quality() -> Asked:
     groups=("quality_further",),
     agrees="A large batch costs no quality if it is tuned for quality.",
     disagrees=(
-        "Don't train at the full batch for the lowest error: in as many steps, tuned trainings "
-        "come to a higher one than at a small batch size."
+        "Check the full batch before you trust it with the lowest error: in as many steps, repeats "
+        "of tuned points come to a higher one than at batch size 32."
     ),
 )
 def no_loss_of_quality_further() -> Asked:
@@ -834,9 +852,9 @@ def _loss_of_quality(group: str) -> Asked:
         matters=0.0,
         false=0.003,
         said=lambda numbers: (
-            f"The full batch comes to an error of {full.mean():.2%} and batch size 32 to "
-            f"{small.mean():.2%}, in the mean of repeats of the four fastest points; the lowest of "
-            f"all trials are {world().lowest_of_trials(group, None):.2%} and "
+            f"On digits/mlp, the full batch comes to an error of {full.mean():.2%} and batch size 32 "
+            f"to {small.mean():.2%}, in the mean of repeats of the four fastest points; the lowest "
+            f"of all trials are {world().lowest_of_trials(group, None):.2%} and "
             f"{world().lowest_of_trials(group, 32):.2%}."
         ),
         axis="difference of the lowest validation errors",
@@ -885,7 +903,7 @@ def first_passage_flatters() -> Asked:
 @claim(
     title="Schedule-free SGD's advantage is smoothness",
     groups=("digits_mlp", "digits_cnn"),
-    agrees="Schedule-free SGD pays most where the goal has to hold.",
+    agrees="At batch sizes 2 to 32, schedule-free SGD pays most where the goal has to hold.",
 )
 def schedule_free_is_smooth() -> Asked:
     """Schedule-free SGD averages its weights, so its advantage over momentum is larger where a goal
@@ -907,6 +925,7 @@ def schedule_free_is_smooth() -> Asked:
         ends=ends,
         said="Momentum needs {} times its steps to pass the goal and {} times to hold it: its "
         "advantage is {} times as large.",
+        each="batch sizes of both networks",
         axis="advantage to a goal that holds / to one that is passed",
     )
 
@@ -960,6 +979,7 @@ def constant_half_life() -> Asked:
         },
         said="With beta2 = 0.99 everywhere, trainings take {} times the steps of those with a "
         "constant half-life.",
+        each="batch sizes",
         axis="steps with the same beta2 / with the same half-life",
     )
 
@@ -968,8 +988,8 @@ def constant_half_life() -> Asked:
     title="Doubling the batch in place of halving the rate",
     groups=("seesaw",),
     agrees=(
-        "Where a schedule halves the learning rate, double the batch and divide the rate by the "
-        "square root of 2: the goal takes fewer, larger steps."
+        "With AdamW, where a schedule halves the learning rate, double the batch and divide the "
+        "rate by the square root of 2: the goal takes fewer, larger steps."
     ),
     equal="Doubling the batch where a schedule halves the learning rate saves no steps.",
     disagrees="Doubling the batch where a schedule halves the learning rate takes more steps.",
@@ -995,6 +1015,7 @@ def doubled_in_place_of_halved() -> Asked:
         products=products,
         speaks=speaks,
         said="Trainings whose rate is halved instead take {} times the steps.",
+        each="networks",
         axis="steps where the rate is halved / where the batch is doubled",
     )
 

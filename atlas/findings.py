@@ -173,8 +173,9 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
         *chosen[:TOLD],
         "",
         f"{answers['undecided']} of {len(found)} claims are undecided, and "
-        f"{answers['not measured']} have no data yet. *Pilot* marks answers of an earlier run with "
-        f"fewer points, which was measured before the rules were committed: take them as hints.",
+        f"{answers['not measured']} are not measured yet. *Pilot* marks answers of an earlier run "
+        f"with fewer points, which was measured before the rules were committed: take them as "
+        f"hints.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -280,9 +281,9 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         "",
         f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
         "",
-        "All curves follow. Beyond *perfect until*, a training takes over 30 % more examples than "
-        "at best. Beyond *useful until*, larger batches save less than a tenth of the steps. A "
-        "click on the head of a column sorts by it; the last column leads to the run.",
+        "The table lists all curves. Beyond *perfect until*, a training takes over 30 % more "
+        "examples than at best. Beyond *useful until*, larger batches save less than a tenth of "
+        "the steps. A click on the head of a column sorts by it; the last column leads to the run.",
         "",
         '<div class="sortable" markdown>',
         "",
