@@ -852,9 +852,9 @@ def _loss_of_quality(group: str) -> Asked:
         matters=0.0,
         false=0.003,
         said=lambda numbers: (
-            f"On digits/mlp, the full batch comes to an error of {full.mean():.2%} and batch size 32 "
-            f"to {small.mean():.2%}, in the mean of repeats of the four fastest points; the lowest "
-            f"of all trials are {world().lowest_of_trials(group, None):.2%} and "
+            f"On digits/mlp, the full batch comes to an error of {full.mean():.2%} and batch size "
+            f"32 to {small.mean():.2%}, in the mean of repeats of the four fastest points; the "
+            f"lowest of all trials are {world().lowest_of_trials(group, None):.2%} and "
             f"{world().lowest_of_trials(group, 32):.2%}."
         ),
         axis="difference of the lowest validation errors",
