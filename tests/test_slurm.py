@@ -265,6 +265,36 @@ def test_the_first_node_waits_for_the_others() -> None:
                 assert first.stdout.read() == "True\n"
 
 
+LENT = """
+import os
+import orchestrator.cluster.slurm as slurm
+
+class Late:
+    # When Python has no functions for signals any more.
+    def __del__(self, kill=os.kill, number=os.getpid()):
+        kill(number, 15)
+
+late = Late()
+slurm.FIRST_PORT = {port}
+slurm.take_part()
+"""
+
+
+def test_a_lent_node_does_not_die_of_being_asked_to_end() -> None:
+    """Slurm would tell that in place of the exit code by which a job is put back."""
+    port = free_port()
+    names = {"JOB_ID": 0, "STEP_ID": 0, "PROCID": 1, "STEP_NUM_TASKS": 2, "STEP_NUM_NODES": 2}
+    job = {f"SLURM_{name}": str(number) for name, number in names.items()}
+    env = {**os.environ, **job, "SLURM_LAUNCH_NODE_IPADDR": "127.0.0.1"}
+    with (
+        socket.create_server(("127.0.0.1", port)) as first,
+        subprocess.Popen([sys.executable, "-c", LENT.format(port=port - 1)], env=env) as lent,
+    ):
+        first.settimeout(600)
+        first.accept()[0].close()
+        assert lent.wait() == 0
+
+
 def connected(at: tuple[str, int]) -> socket.socket | None:
     with suppress(OSError):
         return socket.create_connection(at)

@@ -143,7 +143,8 @@ def _hold_lifeline(node: Node) -> None:
 def _lend(node: Node) -> None:
     """Lends this node to the sweep of the first one until that has ended. Signals are left to the
     first node."""
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+    asked_to_end = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    for number in asked_to_end:
         signal.signal(number, lambda *_: None)  # ignored, they would be so in all that is started
     command = [
         sys.executable, "-m", "ray.scripts.scripts", "start", "--block",
@@ -169,6 +170,10 @@ def _lend(node: Node) -> None:
             if started.wait() > 0:
                 said = log.read_text(errors="replace").strip().splitlines()[-15:]
                 print(socket.gethostname(), *said, sep="\n", file=sys.stderr, flush=True)
+    # `srun` asks this process to end as soon as the first has. To die of that, while Python is
+    # ending and has no functions of its own for signals, would hide the exit code of the first.
+    for number in asked_to_end:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _reached(node: Node) -> socket.socket:
