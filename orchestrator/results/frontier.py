@@ -248,8 +248,7 @@ def _row(
     of_stricter: Mapping[int, float],
 ) -> FrontierRow:
     """`of_stricter`: the trials whose repeats are the answers to goals that imply this one, and the
-    medians of their steps. They are candidates here, too, and one that comes sooner than the chosen
-    one takes its place, so that a looser goal has no later answer."""
+    medians of their steps."""
     trial, step, value = where_measured(columns(measurements, goal.metric))
     counted = Counted(study, trials)
     found = reached(study, goal, (trial, step, value))
@@ -271,12 +270,7 @@ def _row(
         repeated = [best[1] if best else 0]
     repeats, are_there = None, True
     if study.repeats and repeated:
-        repeated = [*dict.fromkeys([*of_stricter, *repeated])]
-        repeats, are_there = repeats_of(run, study, goal, repeated)
-        soonest = min(of_stricter, key=of_stricter.__getitem__, default=0)
-        if repeats and of_stricter and of_stricter[soonest] < (repeats.median or math.inf):
-            of_soonest, _ = repeats_of(run, study, goal, [soonest])
-            repeats = of_soonest and replace(of_soonest, medians=repeats.medians)
+        repeats, are_there = _repeats(run, study, goal, repeated, of_stricter)
     row = FrontierRow(
         **asdict(study.key),
         optimizer=study.optimizer,
@@ -318,6 +312,25 @@ def _row(
     if row.repeats is not None and chosen in counted.row_of:
         rows = [counted.row_of[chosen]]
     return replace(won, warnings=row.warnings + near_ends(study, trials, rows))
+
+
+def _repeats(
+    run: RunFiles,
+    study: Study,
+    goal: Goal,
+    repeated: Sequence[int],
+    of_stricter: Mapping[int, float],
+) -> tuple[WinnerRepeats | None, bool]:
+    """As `repeats_of`, where the answers to stricter goals are candidates, too. One that comes
+    sooner than the chosen one takes its place: nothing passes a stricter goal before a looser one.
+    """
+    among = [*dict.fromkeys([*of_stricter, *repeated])]
+    repeats, are_there = repeats_of(run, study, goal, among)
+    soonest = min(of_stricter, key=of_stricter.__getitem__, default=0)
+    if repeats and of_stricter and of_stricter[soonest] < (repeats.median or math.inf):
+        of_soonest, _ = repeats_of(run, study, goal, [soonest])
+        repeats = of_soonest and replace(of_soonest, medians=repeats.medians)
+    return repeats, are_there
 
 
 def _leader(first: tuple[int, int], trial: NDArray[np.int64], step: NDArray[np.int64]) -> Leader:
