@@ -17,7 +17,7 @@ from orchestrator.analysis import Scaling
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
 from orchestrator.analysis.scaling import scaling_of
-from orchestrator.cli.advising import add_smaller, advised_for, with_batch_sizes, with_more_of
+from orchestrator.cli.advising import advised_for, go_beyond, with_batch_sizes, with_more_of
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
@@ -138,10 +138,22 @@ def test_a_batch_size_is_advised_where_the_curve_is_not_seen(tmp_path: Path) -> 
     studies = [_study(size) for size in (64, 128, 256, 512, 1024)]
     run = RunFiles(tmp_path / "run")
     run.create({}, studies, {})
-    (said,) = add_smaller(run, [late], studies)
+    (said,) = go_beyond(run, [late], studies)
     assert "Batch sizes below 64 may take fewer examples" in said
     assert "--set 'batch_sizes=[32, 64, 128, 256, 512, 1024]'" in said
-    assert [*add_smaller(run, [known()], STUDIES)] == []
+    assert [*go_beyond(run, [known()], STUDIES)] == []
+
+
+def test_a_larger_batch_size_is_advised_where_steps_still_fall(tmp_path: Path) -> None:
+    falling = known(critical=5000, seeds=0.003)
+    run = RunFiles(tmp_path / "run")
+    run.create({}, STUDIES, {})
+    (said,) = go_beyond(run, [falling], STUDIES)
+    assert "Steps still fall at 512, the largest batch size" in said
+    assert "--set 'batch_sizes=[2, 8, 32, 128, 512, 1024]'" in said
+    for examples, larger in ((600, ["600"]), (512, [])):
+        sized = [replace(study, train_size=examples) for study in STUDIES]
+        assert [said.rsplit(", ", 1)[1][:-2] for said in go_beyond(run, [falling], sized)] == larger
 
 
 # --- the changes that take a step

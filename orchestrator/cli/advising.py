@@ -52,7 +52,7 @@ def advised_for(run: RunFiles, goals: Sequence[GoalOf] = ()) -> tuple[list[Sugge
     sweep = None if run.imported else validated(run.sweep(), str(run.place))
     found = scalings(rows)
     steps = next_steps(found, studies, mean_costs(run, studies))
-    remarks = [*_remarks(run, rows, found, steps), *add_smaller(run, found, studies)]
+    remarks = [*_remarks(run, rows, found, steps), *go_beyond(run, found, studies)]
     return [_advice(run, sweep, studies, step) for step in steps], remarks
 
 
@@ -117,18 +117,26 @@ def _remarks(
         )
 
 
-def add_smaller(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
-    """Says which curves are bounded only until a smaller batch size is tested. That changes what
-    their number is about, so it is no step that narrows it."""
-    bounded = [f"{one.workload}, {one.recipe}" for one in found if one.critical_by_examples_is]
-    smallest = min((study.batch_size for study in studies), default=1)
-    if not bounded or smallest == 1:
+def go_beyond(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
+    """Says which curves are only bounds until a smaller or a larger batch size is tested. That
+    changes what their number is about, so it is no step that narrows it."""
+    sizes = [study.batch_size for study in studies if study.batch_schedule is None]
+    if not sizes:
         return
-    adds = _command(run, with_batch_sizes(studies, [smallest // 2]), " This adds one: ")
-    yield (
-        f"Batch sizes below {smallest:,} may take fewer examples, so the answer is no more than a "
-        f"bound for {'; '.join(dict.fromkeys(bounded))}.{adds}"
+    smallest, largest = min(sizes), max(sizes)
+    examples = [study.train_size for study in studies if study.train_size is not None]
+    larger = min([2 * largest, *examples])
+    bounded = [one for one in found if one.critical_by_examples_is]
+    falling = [one for one in found if one.still_falls and one.largest == largest]
+    beyond = (
+        (bounded, smallest // 2, f"Batch sizes below {smallest:,} may take fewer examples"),
+        (falling, larger, f"Steps still fall at {largest:,}, the largest batch size"),
     )
+    for curves, size, why in beyond:
+        if curves and size not in (0, largest):
+            names = "; ".join(dict.fromkeys(f"{one.workload}, {one.recipe}" for one in curves))
+            adds = _command(run, with_batch_sizes(studies, [size]), " This adds one: ")
+            yield f"{why}, so the answer is no more than a bound for {names}.{adds}"
 
 
 def with_more_of(
