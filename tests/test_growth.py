@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, made, refused, train_all
+from conftest import TINY, ended, made, make_trial, refused, train_all
 from pretending import Killed
 from typer.testing import CliRunner
 
 from orchestrator.cli import app
 from orchestrator.files.places import Place
-from orchestrator.planning.growth import refuse_changed, refuse_incomparable
+from orchestrator.planning.growth import as_grown, refuse_changed, refuse_incomparable
 from orchestrator.planning.studies import plan, plan_again
 from orchestrator.planning.sweep_file import load_sweep
+from orchestrator.records import EvaluationGrid, Goal
 from orchestrator.results import RunFiles, frontier_of, study_files, to_csv
 from orchestrator.results.repeats import median_interval
 
@@ -79,6 +80,20 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     with refused("incomparable", *shown):
         refuse_incomparable(RunFiles(tiny), plan(load_sweep(sweep_file(), [change])))
+
+
+def test_a_repeat_that_stopped_at_the_goals_of_before_begins_anew() -> None:
+    trial = make_trial(
+        goals=["val/loss < 1", "val/error < 0.5"],
+        repeats=2,
+        grid=EvaluationGrid(spacing=0, min_gap=9),
+    )
+    trained = []
+    for repeat, error in enumerate((0.4, 0.4, 0.6)):
+        one = ended(replace(trial, repeat=repeat), "reached", {9: error})
+        measured = replace(one.measurements[0], metrics={"val/loss": 0.7, "val/error": error})
+        trained.append(replace(one, measurements=(measured,)))
+    assert as_grown(trial.study, trained) == trained[:2]
 
 
 @pytest.mark.parametrize(

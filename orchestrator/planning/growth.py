@@ -7,7 +7,8 @@ If a study keeps more of its best trials than before (`Study.keep`), trials begi
 ended because fewer were kept. If its budget is raised, trials begin anew that spent the old one.
 The measurement of a trial at a step depends only on its point, its seed and the step, so it would
 have been the same under the larger budget. Two things differ: the trial would not have ended at the
-last step of the old budget, and it might not have been measured at that step.
+last step of the old budget, and it might not have been measured at that step. If a goal is added,
+trials begin anew that had stopped at the others and may matter for it, such as a winner's repeats.
 """
 
 from __future__ import annotations
@@ -191,13 +192,15 @@ def _measured(study: Study, last: int) -> Collection[int]:
 def _stands(trained: FinishedTrial, measured: Collection[int]) -> bool:
     """Whether a trial of its study could have ended like this."""
     study, outcome = trained.trial.study, trained.outcome
-    # A program may end by itself before its budget, which can't be raised.
-    if outcome.status == "failed" or study.program is not None or study.cooldown is not None:
+    if outcome.status == "failed" or study.cooldown is not None:
         return True
-    at_the_end = outcome.status == "exhausted" or (
-        outcome.status == "reached" and not study.stop_at_goal
-    )
-    return outcome.steps in measured and not (at_the_end and outcome.steps < study.budget_steps)
+    early, at_goals = outcome.steps < study.budget_steps, outcome.status == "reached"
+    if early and at_goals and study.stop_at_goal and result_of(trained).unmet:
+        return False  # a repeat of a point that has won another goal since then
+    if study.program is not None:
+        return True  # it may end by itself before its budget, which can't be raised
+    at_the_end = outcome.status == "exhausted" or (at_goals and not study.stop_at_goal)
+    return outcome.steps in measured and not (at_the_end and early)
 
 
 def _up_to(trained: FinishedTrial, measured: Collection[int]) -> FinishedTrial:
