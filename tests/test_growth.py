@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from conftest import TINY, ended, made, make_trial, refused, train_all
+from conftest import TINY, ended, first_trials, made, make_trial, refused, train_all
 from pretending import Killed
 from typer.testing import CliRunner
 
@@ -80,6 +80,25 @@ def test_what_cannot_be_compared_is_refused(
 ) -> None:
     with refused("incomparable", *shown):
         refuse_incomparable(RunFiles(tiny), plan(load_sweep(sweep_file(), [change])))
+
+
+def test_goals_are_refused_only_of_trials_that_stopped_at_others(
+    sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    """Each study is asked for its own goals, and trials that were set aside go on."""
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file(search={"trials": 1})))
+    small, large = planned.studies
+    run.write(ended(first_trials(small, 0)[0], "reached", {10: 0.9, 20: 0.2}))
+    run.write(ended(first_trials(large, 0)[0], "paused", {10: 0.9}))
+    stricter, looser = (
+        replace(study, goals=(Goal.parse(f"val/error < {bound}"),))
+        for study, bound in ((small, 0.3), (large, 0.6))
+    )
+    refuse_incomparable(run, replace(planned, studies=(stricter, looser)))
+    with refused("incomparable", "batch size 256"):
+        asked = replace(looser, goals=stricter.goals)
+        run.write(ended(first_trials(large, 0)[0], "reached", {10: 0.9, 20: 0.4}))
+        refuse_incomparable(run, replace(planned, studies=(small, asked)))
 
 
 def test_a_repeat_that_stopped_at_the_goals_of_before_begins_anew() -> None:
