@@ -82,6 +82,16 @@ def test_what_cannot_be_compared_is_refused(
         refuse_incomparable(RunFiles(tiny), plan(load_sweep(sweep_file(), [change])))
 
 
+def test_a_goal_on_a_test_split_is_refused_where_it_was_seldom_evaluated(
+    sweep_file: SweepFile, tmp_path: Path
+) -> None:
+    run, planned = made(tmp_path / "run", load_sweep(sweep_file()))
+    goals = (Goal.parse("test/error < 0.9"),)
+    asked = [replace(study, goals=goals) for study in planned.studies]
+    with refused("incomparable", "goal test/error < 0.9"):
+        refuse_incomparable(run, replace(planned, studies=tuple(asked)))
+
+
 def test_goals_are_refused_only_of_trials_that_stopped_at_others(
     sweep_file: SweepFile, tmp_path: Path
 ) -> None:

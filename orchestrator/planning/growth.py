@@ -104,6 +104,9 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
     """Reasons why trials of the old budget can't be compared with trials of the new one."""
     if old.cooldown is not None and (old.budget_steps, old.goals) != (new.budget_steps, new.goals):
         yield "budget and goals: they decide where cooldowns begin"
+    tests = [[g for g in study.goals if g.metric.startswith("test/")] for study in (old, new)]
+    if tests[1] and not tests[0] and old.program is None:
+        yield f"goal {tests[1][0]}: test splits were evaluated only where trials passed other goals"
     if old.budget_steps == new.budget_steps:
         return
     steps = f"budget: {old.budget_steps:,} steps in the run, {new.budget_steps:,} in the sweep"
