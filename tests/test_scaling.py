@@ -194,6 +194,14 @@ def test_a_flat_curve_is_called_flat() -> None:
     assert not orchestrator.scaling(SIZES, [500] * 13, resolution=250).verdict.startswith("flat")
 
 
+def test_a_flat_curve_is_not_said_of_batch_sizes_that_are_left_out() -> None:
+    """Here 128 saves three quarters of the steps of 1,024."""
+    flat = zip(SIZES[5:11], [500, 490, 480, 470, 480, 2000], strict=True)
+    (found,) = scalings([replace(ROWS[0], batch_size=size, steps=steps) for size, steps in flat])
+    said = "flat: of the batch sizes used, none saves a fifth .* Left out: .*1,024 "
+    assert re.search(said, sentence(found)), sentence(found)
+
+
 def test_a_bend_at_the_end_of_the_range_is_not_said_of_batch_sizes_beyond_it() -> None:
     """Up to half of B_crit, twice the batch size saves a fourth of the steps or more."""
     said = headline(answer(planted(bend(2000, 1), SIZES[:11])))

@@ -62,7 +62,7 @@ GOOD_FIT_LOG2 = 0.25
 """Scatter about the curve beyond the known errors, as a standard deviation in doublings, up to
 which bends are said to fit."""
 
-FLAT = "flat: no batch size tested saves a fifth of the steps of another"
+FLAT = "flat: of the batch sizes used, none saves a fifth of the steps of another"
 BENDS = "no bend fits the curve, so read the answer from the points"
 SCALES = "still scaling at the largest batch size"
 FITS = "perfect scaling, then diminishing returns"
