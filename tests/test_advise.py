@@ -156,6 +156,25 @@ def test_a_larger_batch_size_is_advised_where_steps_still_fall(tmp_path: Path) -
         assert [said.rsplit(", ", 1)[1][:-2] for said in go_beyond(run, [falling], sized)] == larger
 
 
+def test_batch_sizes_are_advised_for_each_workload_in_its_own_range(tmp_path: Path) -> None:
+    """Both sweeps go up to the whole training set, one of 512 examples and one of 50,000."""
+    sizes = (2, 8, 32, 128, 50_000)
+    large = [replace(_study(size), workload="large", train_size=50_000) for size in sizes]
+    studies = [*(replace(study, train_size=512) for study in STUDIES), *large]
+    falling = replace(known(critical=10**6, sizes=sizes, seeds=0.003), workload="large")
+    bounded = replace(falling, critical_by_examples_is="at most")
+    run = RunFiles(tmp_path / "run")
+    run.create({}, studies, {})
+    assert falling.still_falls
+    assert [*go_beyond(run, [falling], studies)] == []
+    from_8 = [study for study in studies if study.workload == "w" or study.batch_size > 2]
+    (said,) = go_beyond(run, [bounded], from_8)
+    assert "Batch sizes below 8 may take fewer examples" in said
+    bent = replace(known(critical=10_000, sizes=sizes, seeds=0.003), workload="large")
+    steps = next_steps([bent], studies, TAKEN)
+    assert [step for step in steps if step.kind == "batch size" and step.batch_sizes > [512]] == []
+
+
 # --- the changes that take a step
 
 

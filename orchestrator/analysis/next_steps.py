@@ -119,10 +119,11 @@ def _candidates(scalings: Sequence[Scaling], studies: Sequence[Study]) -> Iterat
 def _new_sizes(scalings: Sequence[Scaling], studies: Sequence[Study]) -> list[int]:
     """Batch sizes that were not tested, in the gap that is nearest to the fifth-more batch size."""
     sizes = sorted({s.batch_size for s in studies if s.batch_schedule is None})
+    most = min((s.train_size for s in studies if s.train_size is not None), default=math.inf)
     found: dict[int, None] = {}
     for one in scalings:
         fifth = one.critical_by_examples
-        gaps = [(low, high) for low, high in pairwise(sizes) if high > GAP * low]
+        gaps = [(low, high) for low, high in pairwise(sizes) if GAP * low < high <= most]
         if gaps and fifth is not None:
             at = math.log(fifth.value)
             low, high = min(gaps, key=lambda gap: abs(math.log(gap[0] * gap[1]) / 2 - at))

@@ -120,23 +120,22 @@ def _remarks(
 def go_beyond(run: RunFiles, found: Sequence[Scaling], studies: Sequence[Study]) -> Iterator[str]:
     """Says which curves are only bounds until a smaller or a larger batch size is tested. That
     changes what their number is about, so it is no step that narrows it."""
-    sizes = [study.batch_size for study in studies if study.batch_schedule is None]
-    if not sizes:
-        return
-    smallest, largest = min(sizes), max(sizes)
     examples = [study.train_size for study in studies if study.train_size is not None]
-    larger = min([2 * largest, *examples])
-    bounded = [one for one in found if one.critical_by_examples_is]
-    falling = [one for one in found if one.still_falls and one.largest == largest]
-    beyond = (
-        (bounded, smallest // 2, f"Batch sizes below {smallest:,} may take fewer examples"),
-        (falling, larger, f"Steps still fall at {largest:,}, the largest batch size"),
-    )
-    for curves, size, why in beyond:
-        if curves and size not in (0, largest):
-            names = "; ".join(dict.fromkeys(f"{one.workload}, {one.recipe}" for one in curves))
-            adds = _command(run, with_batch_sizes(studies, [size]), " This adds one: ")
-            yield f"{why}, so the answer is no more than a bound for {names}.{adds}"
+    beyond: list[tuple[str, int, str]] = []
+    for one in found:
+        own = [s for s in studies if s.workload == one.workload and s.batch_schedule is None]
+        smallest, largest = (end(study.batch_size for study in own) for end in (min, max))
+        name = f"{one.workload}, {one.recipe}"
+        if one.critical_by_examples_is and smallest > 1:
+            why = f"Batch sizes below {smallest:,} may take fewer examples"
+            beyond.append((why, smallest // 2, name))
+        if one.still_falls and one.largest == largest != own[0].train_size:
+            why = f"Steps still fall at {largest:,}, the largest batch size"
+            beyond.append((why, min([2 * largest, *examples]), name))
+    for (why, size), curves in grouped(beyond, lambda each: each[:2]).items():
+        names = "; ".join(dict.fromkeys(name for *_, name in curves))
+        adds = _command(run, with_batch_sizes(studies, [size]), " This adds one: ")
+        yield f"{why}, so the answer is no more than a bound for {names}.{adds}"
 
 
 def with_more_of(
