@@ -17,7 +17,14 @@ from orchestrator.analysis import Scaling
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.next_steps import Step, next_steps
 from orchestrator.analysis.scaling import scaling_of
-from orchestrator.cli.advising import advised_for, go_beyond, with_batch_sizes, with_more_of
+from orchestrator.cli.advising import (
+    Suggestion,
+    advised_for,
+    go_beyond,
+    with_batch_sizes,
+    with_more_of,
+)
+from orchestrator.cli.reading import _print_advice
 from orchestrator.planning.growth import refuse_incomparable
 from orchestrator.planning.studies import Plan, plan
 from orchestrator.planning.sweep import Sweep
@@ -173,6 +180,15 @@ def test_batch_sizes_are_advised_for_each_workload_in_its_own_range(tmp_path: Pa
     bent = replace(known(critical=10_000, sizes=sizes, seeds=0.003), workload="large")
     steps = next_steps([bent], studies, TAKEN)
     assert [step for step in steps if step.kind == "batch size" and step.batch_sizes > [512]] == []
+
+
+def test_where_there_are_several_workloads_additions_name_theirs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (step, *_) = steps_for(known(seeds=0.02))
+    one = Suggestion(step=step, change=None, command=None, money=None)
+    _print_advice([one], several=True)
+    assert "w, sgd: x" in capsys.readouterr().out
 
 
 # --- the changes that take a step

@@ -154,12 +154,13 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
     from orchestrator.cli.advising import advised_for
     from orchestrator.results import RunFiles, parse_goals
 
-    suggestions, remarks = advised_for(RunFiles.open(path), parse_goals(goal or []))
+    run = RunFiles.open(path)
+    suggestions, remarks = advised_for(run, parse_goals(goal or []))
     if as_json:
         print_json({"steps": [one.to_json() for one in suggestions], "remarks": remarks})
         return
     if suggestions:
-        _print_advice(suggestions)
+        _print_advice(suggestions, several=len({study.workload for study in run.studies()}) > 1)
     else:
         answer("No step narrows an interval enough to be worth its price.")
     lines = [f"{n}: {one.command}" for n, one in enumerate(suggestions, 1) if one.command]
@@ -171,8 +172,9 @@ def advise(path: RunArgument, goal: GoalOption = None, as_json: JsonOption = Fal
         answer(f"\n{remark}")
 
 
-def _print_advice(suggestions: Sequence[Suggestion]) -> None:
-    """Prints the steps; the one that narrows most for its price comes first."""
+def _print_advice(suggestions: Sequence[Suggestion], *, several: bool) -> None:
+    """Prints the steps; the one that narrows most for its price comes first. `several`: the run has
+    several workloads."""
     from orchestrator.analysis.next_steps import effect_in_words, step_in_words
 
     effects = [effect for one in suggestions for effect in one.step.effects]
@@ -180,7 +182,8 @@ def _print_advice(suggestions: Sequence[Suggestion]) -> None:
     rows = []
     for number, one in enumerate(suggestions, 1):
         ratios = [
-            f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
+            f"{effect.workload}, " * several
+            + f"{effect.recipe}{f', {effect.goal}' * many_goals}: {effect_in_words(effect)}"
             for effect in one.step.effects
         ]
         of_step = {
