@@ -47,6 +47,10 @@ class Effect(OfCurve):
     before: float
     after: float
 
+    @property
+    def is_worth_it(self) -> bool:
+        return self.after < (1 - WORTH) * self.before
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
@@ -86,7 +90,7 @@ def next_steps(
         with_price(replace(step, effects=tuple(_effects(step, known, widths))), studies, paid)
         for step in _candidates(known, studies)
     ]
-    worth = [step for step in steps if any(e.after < (1 - WORTH) * e.before for e in step.effects)]
+    worth = [step for step in steps if any(effect.is_worth_it for effect in step.effects)]
     by_seconds = all(step.seconds is not None for step in worth)
 
     def order(step: Step) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from orchestrator.analysis import Scaling, scalings
-from orchestrator.analysis.next_steps import Step, next_steps, step_in_words
+from orchestrator.analysis.next_steps import WORTH, Step, next_steps, step_in_words
 from orchestrator.analysis.words import errors_in_words, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.planning.sweep import Sweep
@@ -92,27 +92,28 @@ def _remarks(
             "are given."
         )
     elif any(not row.finished for row in rows):
-        resume = f"orchestrate resume {shlex.quote(str(run.place))}"
-        yield f"The run has not finished. Finish it first: {resume}"
+        resume = f" Finish it first: orchestrate resume {shlex.quote(str(run.place))}"
+        yield f"The run has not finished.{'' if run.place.packed else resume}"
     if short := [row for row in rows if row.finished and not row.reached and not row.censored]:
         named = listed([f"{row.recipe} at {row.batch_size:,}" for row in short], LISTED)
         yield (
             f"The goal was not reached by {named}. Raise `budget`, or widen the ranges of "
             f"the search space."
         )
-    helped = {effect.names for step in steps for effect in step.effects}
+    helped = {each.names for step in steps for each in step.effects if each.is_worth_it}
     for one in found:
         name = ", ".join(one.names)
         if one.curves is None:
             yield f"{name}: {one.verdict}."
         elif one.names not in helped:
-            yield f"{name}: nothing cheap would narrow its interval. {errors_in_words(one)}"
+            said = f"no addition listed here takes {WORTH:.0%} off its interval"
+            yield f"{name}: {said}. {errors_in_words(one)}"
     if rows and len({row.batch_size for row in rows}) < ENOUGH_SIZES:
         yield f"An answer takes {ENOUGH_SIZES} batch sizes. Add some to `batch_sizes`."
     if minima := [one.recipe for one in found if one.curves is not None and not one.of_medians]:
         yield (
             f"The points of {', '.join(dict.fromkeys(minima))} are minima over trials, which are "
-            f"too low by luck, and without repeats their error is unknown."
+            f"too low by luck; only repeats tell by how much."
             f"{_command(run, 'repeats=5', ' This adds them: ')}"
         )
 
