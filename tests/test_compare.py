@@ -72,6 +72,12 @@ def test_equal_rows_are_the_same() -> None:
     assert agreement_in_words(found) == "The frontiers are the same, byte for byte."
 
 
+def test_a_number_that_is_only_a_bound_is_not_said_to_be_more() -> None:
+    late = curve()[SIZES.index(64) :]
+    (pair,) = compared(late, late).curves
+    assert pair.said == ("below the smallest tested",) * 2
+
+
 def test_a_planted_difference_is_found_with_its_size() -> None:
     slow, place = curve(seed=3), SIZES.index(16)
     slow[place] = curve(seed=3, times=1.3)[place]

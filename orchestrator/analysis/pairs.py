@@ -23,6 +23,7 @@ from orchestrator.analysis.errors import errors_of, freedom_of
 from orchestrator.analysis.estimates import CONFIDENCE, Estimate, ratio_of, reach_of
 from orchestrator.analysis.points import CurvePoint, Names, OfCurve, curves_of, points_of
 from orchestrator.analysis.scaling import Scaling
+from orchestrator.analysis.words import fifth_in_words
 from orchestrator.records import StudyKey
 from orchestrator.results import FrontierRow, to_csv
 
@@ -63,6 +64,9 @@ class StudyPair(Pair):
 @dataclass(frozen=True, kw_only=True)
 class CurvePair(Pair):
     """The batch size of one curve that takes a fifth more examples than the fewest."""
+
+    said: tuple[str, str]
+    """Both in words, which also say where a number is no more than a bound."""
 
 
 AnyPair = TypeVar("AnyPair", bound=Pair)
@@ -243,8 +247,9 @@ def curve_pair(a: Scaling, b: Scaling, *, same: bool) -> CurvePair:
     """Compares fifth-more batch sizes; `same`: all studies of the curve are the same."""
     of_a, of_b = a.beside(b), b.beside(a)
     pair = CurvePair(
-        workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known"
-    )
+        workload=a.workload, recipe=a.recipe, goal=a.goal, a=of_a, b=of_b, verdict="not known",
+        said=(fifth_in_words(a), fifth_in_words(b)),
+    )  # fmt: skip
     if of_a is None or of_b is None:
         return pair
     if same and of_a == of_b:

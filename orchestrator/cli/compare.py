@@ -63,7 +63,10 @@ def _print(found: TwoRuns) -> None:
     if any(pair.a or pair.b for pair in agreement.curves):
         answer("")
         bends = {
-            pair: tuple("none" if of is None else in_words(of) for of in (pair.a, pair.b))
+            pair: tuple(
+                "none" if of is None else said
+                for of, said in zip((pair.a, pair.b), pair.said, strict=True)
+            )
             for pair in agreement.curves
         }
         _print_pairs(bends, ("+20 % examples in A at", "in B at"))
