@@ -67,7 +67,9 @@ def test_where_a_rule_never_reached_the_goal_its_cost_has_no_upper_end() -> None
     ((_, heads, (cells,)),) = tables_of_rules(found)
     assert dict(zip(heads, cells, strict=True))["at 8"].endswith(" or more)")
     tuned[3] = never(tuned[3])
-    assert costs(tuned, by_rule, ruled={"rule"})[3].ratio is None
+    found = costs(tuned, by_rule, ruled={"rule"})
+    assert found[3].ratio is None
+    assert "minima" not in tables_of_rules(found)[0][0], "there are no steps at all"
     by_rule[3] = untrained(curve("rule"))[3]
     assert costs(tuned, by_rule, ruled={"rule"})[3].ratio.low == 0
 

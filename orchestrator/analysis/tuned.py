@@ -225,7 +225,7 @@ def tables_of_rules(costs: Sequence[RuleCost]) -> list[tuple[str, list[str], lis
             f"{workload}, until {goal}: steps of each rule over those of {tuned}, which was tuned "
             f"at each batch size, with 90 % intervals. The cheapest rule comes first."
         )
-        if not all(cost.of_medians for cost in mine):
+        if not all(cost.of_medians for cost in mine if cost.ratio):
             about += (
                 " Some are minima: the best of many trials was lucky, so ratios to it are too "
                 "high. `repeats` give medians."
