@@ -19,7 +19,13 @@ from orchestrator.analysis import Scaling, scalings, sentence
 from orchestrator.analysis.errors import Errors
 from orchestrator.analysis.pairs import curve_pair
 from orchestrator.analysis.scaling import BENDS, SCALES, compared_with, rises_after, scaling_of
-from orchestrator.analysis.words import bend_cells, exponent_in_words, fifth_in_words, headline
+from orchestrator.analysis.words import (
+    bend_cells,
+    exponent_in_words,
+    fifth_in_words,
+    growing_sentence,
+    headline,
+)
 
 SIZES = [2**k for k in range(0, 13)]
 NAMES = ("w", "r", "val/error < 0.1")
@@ -259,6 +265,8 @@ def test_too_little_to_go_on_is_said() -> None:
 def test_what_was_ended_too_early_is_not_said_to_be_out_of_reach() -> None:
     assert "never" in scalings([UNREACHED])[0].verdict
     assert "too early" in scalings([replace(UNREACHED, censored=True)])[0].verdict
+    growing = replace(ROWS[0], examples=1024, censored=True)
+    assert growing_sentence(growing) == "sgd, batch size 1: censored."
 
 
 PUBLISHED = {

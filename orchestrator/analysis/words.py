@@ -277,7 +277,7 @@ def cooled_sentences(rows: Iterable[FrontierRow]) -> list[str]:
 
 def growing_sentence(row: FrontierRow) -> str:
     said = f"{row.recipe}, batch size {batch_sizes_of(row)}: {steps_of(row)}"
-    if row.steps is None or row.examples is None:
+    if row.steps is None or row.examples is None or row.censored:
         return f"{said}."
     again = f", in the median of repeats {median_of(row)}" if row.repeats else ""
     return f"{said} steps, {row.examples:,} examples{again}."

@@ -26,7 +26,7 @@ from orchestrator.analysis.words import (
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import answer, command, output, print_table, say, table_of
-from orchestrator.records import Value, mistake, point_text, searched
+from orchestrator.records import Value, counted, mistake, point_text, searched
 from orchestrator.results import BestRow, FrontierRow, RunFiles, unknown_of
 
 POINT = "Metaparameters"
@@ -177,7 +177,7 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
     except Exception as error:  # what was measured is printed, whatever is said about it
         say(mistake("What the curves say", error))
     if (more := len(found) - MOST_CURVES) > 0:
-        out.print(f"... and {more} more curves, below.")
+        out.print(f"... and {counted(more, 'more curve')}, below.")
     print()
     known = {study.key: searched(study.space) for study in run.studies()}
     cells = [
