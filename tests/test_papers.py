@@ -118,6 +118,8 @@ def test_pages_quote_what_the_quickstart_answers() -> None:
     printed = called("frontier", QUICKSTART).splitlines()
     first = [" ".join(line.split()) for line in printed[2:5]]
     assert [line for line in first if line not in page["docs/first-sweep.md"]] == []
+    rules = " ".join(called("frontier", RUN, "--rules").split())
+    assert rules in " ".join((ROOT / "docs/recipes.md").read_text().split())
     repeats = [row.repeats for row in frontier_of(run) if row.repeats]
     lost = (
         f"{sum(one.lost or 0 for one in repeats)} of {sum(one.reached for one in repeats)} repeats"

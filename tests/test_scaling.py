@@ -180,7 +180,9 @@ def test_nothing_is_said_of_a_bend_that_lies_far_beyond_all_batch_sizes(error: f
     found = answer(planted(bend(1e6, 1), SIZES), error=error)
     assert found.verdict == SCALES
     assert (found.exponent, found.steps_min) == (None, None)
-    assert found.critical_batch_size is None or found.critical_batch_size.high == math.inf
+    critical = found.critical_batch_size
+    assert critical is None or critical.value == critical.high == math.inf
+    assert critical is None or "critical batch size at least" in headline(found)
 
 
 def test_the_softest_bend_that_is_tried_is_no_end_of_an_interval() -> None:

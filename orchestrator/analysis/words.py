@@ -235,13 +235,18 @@ def in_words(estimate: Estimate, said: Callable[[float], str] | None = None) -> 
         return value
     low, high = said(estimate.low), estimate.high
     if not math.isfinite(high):
-        return f"{value} ({low} or more)"
+        return f"{value} ({low} or more)" if estimate.low else f"{value} (not bounded)"
     return value if low == said(high) == value else f"{value} ({low} to {said(high)})"
 
 
 def factor_in_words(ratio: Estimate) -> str:
-    """A ratio and its interval with two digits: ratios are no whole numbers."""
-    return in_words(ratio, lambda end: f"{end:.2g}" if end < 99.5 else f"{end:,.0f}")
+    """A ratio and its interval with two digits, or three where two don't tell it from 1."""
+
+    def said(end: float) -> str:
+        text = f"{end:.2g}" if end < 99.5 else f"{end:,.0f}"
+        return f"{end:.3g}" if text == "1" else text
+
+    return in_words(ratio, said)
 
 
 def _rounded(value: float) -> str:
