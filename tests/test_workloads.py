@@ -225,6 +225,8 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
     ("body", "said"),
     [
         ("def metrics(self, model, batch): return {}", ("empty", "Broken")),
+        ("def metrics(self, model, batch): pass", ("wrong-value", "`metrics`", "None")),
+        ("def model(self): Linear(2, 2)", ("wrong-value", "`model`", "None")),
         ("def metrics(self, model, batch): return {'e': 1.0}", ("wrong-result", "'e'", "float")),
         ("def loss(self, m, b): return m(b[0]).mean()", ("wrong-result", "loss", "()")),
         ("def loss(self, m, b, *, momentum=1.0): pass", ("given-twice", "Broken", "'momentum'")),
@@ -238,7 +240,7 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
 )
 def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any) -> None:
     (tmp_path / "mine.py").write_text(
-        f"{OWN}\nfrom torch.nn import BatchNorm1d\nclass Broken(Blobs):\n    {body}\n"
+        f"{OWN}\nfrom torch.nn import BatchNorm1d, Linear\nclass Broken(Blobs):\n    {body}\n"
     )
     with refused(*said):
         single_trial(

@@ -22,6 +22,7 @@ from orchestrator.records import (
     mistakes_in,
     refuse_unknown,
     searched,
+    wrong_value,
 )
 from orchestrator.search import assemble, distinct
 from orchestrator.training import one_thread, rehearse
@@ -44,6 +45,8 @@ class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
         def model() -> nn.Module:
             if key not in self:
                 new = workload.model()
+                if not isinstance(new, nn.Module):
+                    raise wrong_value("What `model` returns", "a torch.nn.Module", new)
                 self[key] = new, [module for module in new.modules() if not module.training]
             known, frozen = self[key]
             known.train()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,7 +51,10 @@ def rehearse(
                     rule = "at least 0, without `noise_scale`, which takes all examples alike"
                     raise wrong_value("Weights of a loss", rule, weights.tolist())
             _check_shape(workload, "loss", losses, size)
-            for name, values in workload.metrics(trainer.model, batch).items():
+            metrics = workload.metrics(trainer.model, batch)
+            if not isinstance(metrics, Mapping):
+                raise wrong_value("What `metrics` returns", "a dict of tensors", metrics)
+            for name, values in metrics.items():
                 _check_shape(workload, f"metric {name!r}", values, size, longer=True)
             if count > 1:
                 _check_gradients(workload, trainer, batch)
