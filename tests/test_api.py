@@ -135,7 +135,8 @@ def test_one_trial_by_hand() -> None:
 
 
 def by_hand(**options: Any) -> orchestrator.Trained:
-    return orchestrator.train("digits/mlp", optimizer="sgd", batch_size=8, steps=5, **options)
+    of_numpy = {"batch_size": np.int64(8), "steps": np.int64(5)}
+    return orchestrator.train("digits/mlp", optimizer="sgd", **of_numpy, **options)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,11 @@ def by_hand(**options: Any) -> orchestrator.Trained:
         (lambda: orchestrator.sweep(SWEEP, ray=False, track="mflow"), "unknown-name", "'mflow'"),
         (lambda: by_hand(ranks=0), "wrong-value", "`ranks`"),
         (lambda: by_hand(seed=-1), "wrong-value", "seed"),
+        (
+            lambda: orchestrator.plan({**SWEEP, "workloads": [type("a.<locals>.Mine", (), {})]}),
+            "not-importable",
+            "top level",
+        ),
         (
             lambda: orchestrator.train(models.MLP(), optimizer="sgd", batch_size=8),  # type: ignore[arg-type]
             "wrong-value",

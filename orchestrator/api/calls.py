@@ -149,6 +149,7 @@ def train(
     if ranks < 1:
         raise wrong_value("`ranks`", "1 or more", ranks)
     folder = None if data_dir is None else Path(data_dir)
+    batch_size, steps, seed = as_in_files((batch_size, steps, seed))
     measurements = []
     with training_here, one_thread():
         trial = single_trial(

@@ -34,7 +34,15 @@ MAIN = "__main__"
 
 def name_of(own: str | type | FunctionType) -> str:
     """Returns the name of a class or a function as it is written in a sweep file."""
-    return own if isinstance(own, str) else f"{own.__module__}:{own.__qualname__}"
+    if isinstance(own, str):
+        return own
+    if "<" in own.__qualname__:  # <locals> or <lambda>
+        raise BadInput(
+            f"{own.__qualname__} is defined within a function, or without a name, so it can't be "
+            f"found again. Define it at the top level of a notebook, a script or a module.",
+            code="not-importable",
+        )
+    return f"{own.__module__}:{own.__qualname__}"
 
 
 def hand_over(names: Iterable[str], file: Path) -> dict[str, str]:
