@@ -67,11 +67,14 @@ class Split(ABC):
 
 
 class Subset(Split):
-    """The examples of another split at the given indices."""
+    """The examples of another split at the given indices, or where a mask is true."""
 
     def __init__(self, split: Split, index: Tensor | Sequence[int]) -> None:
-        self.split, self.index = split, torch.as_tensor(index).to(split.draws_on)
-        self.size: int | None = len(index)
+        chosen = torch.as_tensor(index)
+        if chosen.dtype == torch.bool:  # a list of rows would take True for 1
+            chosen = chosen.nonzero().flatten()
+        self.split, self.index = split, chosen.to(split.draws_on)
+        self.size: int | None = len(chosen)
         self.seeded, self.draws_on = split.seeded, split.draws_on
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
