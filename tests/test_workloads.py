@@ -12,6 +12,7 @@ from sklearn.metrics import jaccard_score
 from torch import nn
 from torch.nn import functional
 
+import orchestrator
 from orchestrator.planning.single import single_trial
 from orchestrator.records import derive_seed
 from orchestrator.training import evaluation
@@ -246,6 +247,13 @@ def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any
         single_trial(
             f"{tmp_path}/mine.py:Broken", "momentum", 8, params={"momentum": 0.9}, steps=1, seed=0
         )
+
+
+def test_a_model_that_has_been_trained_before_is_refused(tmp_path: Path) -> None:
+    """The second training would go on with the weights of the first, or of what tried it out."""
+    (tmp_path / "mine.py").write_text(OWN.replace("return nn.Lin", "return NET\nNET = nn.Lin"))
+    with refused("wrong-value", "`model` of Blobs", "each time"):
+        orchestrator.train(f"{tmp_path}/mine.py:Blobs", optimizer="sgd", batch_size=8, steps=1)
 
 
 def test_a_class_without_a_model_and_one_that_is_not_there_are_refused(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from orchestrator.records import (
     wrong_value,
 )
 from orchestrator.search import assemble, distinct
-from orchestrator.training import one_thread, rehearse
+from orchestrator.training import MADE, one_thread, rehearse
 from orchestrator.workloads import Workload
 from orchestrator.workloads.ghost_batch_norm import ghost_size_of
 
@@ -48,6 +48,8 @@ class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
                 if not isinstance(new, nn.Module):
                     raise wrong_value("What `model` returns", "a torch.nn.Module", new)
                 self[key] = new, [module for module in new.modules() if not module.training]
+            else:
+                MADE.discard(self[key][0])
             known, frozen = self[key]
             known.train()
             for module in frozen:

@@ -16,6 +16,7 @@ from orchestrator.training.ranks import (
 from orchestrator.training.rehearsal import rehearse
 from orchestrator.training.same_bits import ask_for_same_bits
 from orchestrator.training.settings import GENERAL, check_metaparameters
+from orchestrator.training.trainer import MADE
 
 # This must come before the first matrix product in this process: MKL reads the setting only once.
 ask_for_same_bits()

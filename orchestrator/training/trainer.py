@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,10 @@ optimizer's state and temporary tensors. Up to then, ranks agree on whether memo
 MANY_STEPS = 10_000
 """Steps of a process from which on it pays to load a library for symbols, which takes more than a
 second. torch wants it where it is given the gradient of the losses, which is the fastest way."""
+
+
+MADE: WeakSet[nn.Module] = WeakSet()
+"""The models that trials of this process began with. One that comes again has been trained."""
 
 
 class Trainer:
@@ -423,6 +428,13 @@ def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modul
         # torch.manual_seed records each call stack for CUDA: 5 ms, and memory that is never freed.
         torch.default_generator.manual_seed(seed)
         model = workload.model().to(device)
+    if model in MADE:
+        raise BadInput(
+            f"`model` of {type(workload).__name__} returns a model that it returned before, which "
+            f"has been trained since. Make a new one each time.",
+            code="wrong-value",
+        )
+    MADE.add(model)
     # Hugging Face's `from_pretrained` returns the whole model in evaluation mode, which does not
     # mean that its layers are frozen.
     return model if model.training else model.train()
