@@ -104,7 +104,7 @@ def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -
         (
             meaning.batch_size,
             f"`batch_size` must name its column, or columns whose product it is, of "
-            f"{listed('batch')}.",
+            f"{listed('batch')}. A folder called batch_size=32 gives it to all files within.",
         ),
         (
             meaning.step or "data" in meaning.scale,
