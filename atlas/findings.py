@@ -27,14 +27,10 @@ from rules import Answer, Claim
 
 from orchestrator.analysis import Scaling
 from orchestrator.analysis.estimates import Estimate
-from orchestrator.results import RunFiles
 
 DOCS = Path(__file__).parent.parent / "docs"
 POWER = Path(__file__).parent / "power.json"
 PICTURES = "pictures/atlas"
-
-SEEDS = {"cooled_gpt": 1}
-"""Run -> its seed, where that is not 2."""
 
 CURVES = ("digits_mlp", "digits_cnn", "fashion_mnist", "subsets", "noisy_quadratic")
 """Runs whose curves are in the atlas."""
@@ -70,19 +66,13 @@ class Measured:
 
     said: str
     answer: Answer
-    is_of_pilot: bool = False
-    """Whether a run of the pilot decides, with fewer points than the power was computed for."""
     cells: Sequence[tuple[str, Estimate]] = ()
     axis: str = ""
     bounds: tuple[float, ...] = ()
 
-    @property
-    def verdict(self) -> str:
-        return f"{self.answer} (pilot)" if self.is_of_pilot else self.answer
-
 
 def print_finding(claim: Claim, found: Measured) -> None:
-    print(f"{claim.title}: {found.verdict}\n  {found.said}")
+    print(f"{claim.title}: {found.answer}\n  {found.said}")
     for name, estimate in found.cells:
         print(f"    {name:60} {said(estimate)}")
 
@@ -129,16 +119,10 @@ def measured_of(claim: Claim) -> Measured:
     return Measured(
         said=asked.said(numbers),
         answer=asked.decide(numbers) if len(numbers.names) else "not measured",
-        is_of_pilot=not all(map(is_registered, claim.groups)),
         cells=[*zip(numbers.names, numbers.estimates(), strict=True), *asked.beside],
         axis=asked.axis,
         bounds=asked.bounds,
     )
-
-
-def is_registered(group: str) -> bool:
-    """Whether the run is the one that the rules were made for: the pilot had other seeds."""
-    return int(RunFiles.open(RUNS / f"{group}.zip").sweep()["seed"]) == SEEDS.get(group, 2)
 
 
 TOLD = 10
@@ -158,9 +142,9 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
     """What the answers mean for somebody who chooses a batch size, in the order of the claims."""
     said = [
         (
-            (measured.is_of_pilot, claim.name in LATER),
-            f"- **{claim.advice[measured.answer]}** {measured.said}"
-            f"{' *(Pilot.)*' * measured.is_of_pilot} [How?](#{_anchor(claim.title)})",
+            claim.name in LATER,
+            f"- **{claim.advice[measured.answer]}** {measured.said} "
+            f"[How?](#{_anchor(claim.title)})",
         )
         for claim, measured in found
         if measured.answer in claim.advice
@@ -173,9 +157,7 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
         *chosen[:TOLD],
         "",
         f"{answers['undecided']} of {len(found)} claims are undecided, and "
-        f"{answers['not measured']} are not measured yet. *Pilot* marks answers of an earlier run "
-        f"with fewer points, which was measured before the rules were committed: take them as "
-        f"hints.",
+        f"{answers['not measured']} are not measured yet.",
     ]
     return "\n".join(lines) + "\n"
 
@@ -191,7 +173,7 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
         "|---|---|---|",
     ]
     lines += [
-        f"| [{claim.title}](#{_anchor(claim.title)}) | {measured.verdict} | {measured.said} |"
+        f"| [{claim.title}](#{_anchor(claim.title)}) | {measured.answer} | {measured.said} |"
         for claim, measured in found
     ]
     return "\n".join(lines) + "\n"
@@ -214,7 +196,7 @@ def section(claim: Claim, measured: Measured) -> str:
             f"**How it is decided.** {_joined(rule)} *Power*: {power['true']:.0%}, *by chance*: "
             f"{power['false']:.0%}.",
             "",
-            f"**Measured.** {measured.said} **{measured.verdict.capitalize()}.**",
+            f"**Measured.** {measured.said} **{measured.answer.capitalize()}.**",
             "",
             *picture,
             f"Command: `python atlas/findings.py {claim.name}`. Runs: {runs}.",

@@ -218,11 +218,8 @@ def scaling_of(
         return replace(found, verdict=FLAT)
     critical, fifth_more = of_hyperbola.bends_at, curves.examples_within(CRITICAL_TOLERANCE)
     verdict = SCALES if fifth_more.value >= points[-1][0] else FITS
-    # Where a curve bends farther on than B_c is looked for, its other numbers would be of no curve,
-    # and that of B_crit would only say how far it was looked for.
+    # Where a curve bends farther on than B_c is looked for, its other numbers would be of no curve.
     endless = verdict == SCALES and critical.high == math.inf
-    if endless:
-        critical = replace(critical, value=math.inf)
     refused = curves.likelihood - of_hyperbola.likelihood > REFUSED
     if scatter > GOOD_FIT_LOG2:
         verdict = BENDS

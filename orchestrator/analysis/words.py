@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.analysis.branches import Verdict
@@ -31,7 +32,7 @@ def headline(scaling: Scaling) -> str:
         beyond = f"beyond {in_words(useful)} larger batches{tested}"
         said.append(f"{beyond} save less than a tenth of the steps")
     if critical is not None:
-        said.append(f"critical batch size {in_words(critical)}")
+        said.append(f"critical batch size {_critical(scaling)}")
     return f"{scaling.recipe}: {'; '.join(said)}."
 
 
@@ -75,13 +76,22 @@ def fifth_in_words(scaling: Scaling) -> str:
 
 def bend_cells(scaling: Scaling) -> dict[str, str]:
     """The numbers of the headline, for a table."""
-    useful, critical = scaling.max_useful_batch_size, scaling.critical_batch_size
+    useful = scaling.max_useful_batch_size
     return {
         "Recipe": scaling.recipe,
         "+20 % examples at": fifth_in_words(scaling),
         "Useful until": "" if useful is None or scaling.still_falls else in_words(useful),
-        "B_crit": "" if critical is None else in_words(critical),
+        "B_crit": _critical(scaling),
     }
+
+
+def _critical(scaling: Scaling) -> str:
+    """B_crit. Without an S_min, nothing bounds it, and its value only says how far it was looked
+    for."""
+    critical = scaling.critical_batch_size
+    if critical is None:
+        return ""
+    return in_words(critical if scaling.steps_min else replace(critical, value=math.inf))
 
 
 def sentence(scaling: Scaling) -> str:
