@@ -40,6 +40,9 @@ def test_the_page_says_what_the_runs_say() -> None:
         if not path.exists() or path.read_text() != text
     ]
     assert not wrong, "`make atlas` writes them anew"
+    swept = [path.stem for path in measured.RUNS.glob("*.zip") if "branch" not in path.stem]
+    short = [row.key for name in swept for row in measured.frontier_of(name) if not row.finished]
+    assert not short, "`orchestrate sweep atlas/NAME.yaml --out RUN` trains what a run lacks"
 
 
 def test_the_atlas_is_small() -> None:
