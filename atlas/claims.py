@@ -1057,7 +1057,7 @@ def local_critical_rises() -> Asked:
 COOLED = {CNN: "cooled_cnn", GPT: "cooled_gpt"}
 """Workload -> the run with each optimizer at a constant rate, and cooled down."""
 
-COOLED_GOAL = {CNN: "val/error < 0.03", GPT: "val/loss < 2"}
+COOLED_GOAL = {CNN: "val/error < 0.03", GPT: "val/loss < 2.0"}
 
 TESTED = ("sgd", "momentum", "adamw", "muon")
 

@@ -150,14 +150,14 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
         if measured.answer in claim.advice
     ]
     answers = Counter(measured.answer for _, measured in found)
+    missing = f", and {number} are not measured yet" if (number := answers["not measured"]) else ""
     chosen = [text for _, text in sorted(said, key=lambda one: one[0])]
     lines = [
         "## What to do tomorrow",
         "",
         *chosen[:TOLD],
         "",
-        f"{answers['undecided']} of {len(found)} claims are undecided, and "
-        f"{answers['not measured']} are not measured yet.",
+        f"{answers['undecided']} of {len(found)} claims are undecided{missing}.",
     ]
     return "\n".join(lines) + "\n"
 

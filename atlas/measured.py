@@ -70,6 +70,8 @@ class World:
             for row in frontier_of(group)
             if (row.workload, row.recipe, row.goal) == (workload, recipe, goal)
         ]
+        if not rows:  # such as a goal that is written in another way
+            raise KeyError(f"{group} has no {goal} of {recipe} on {workload}")
         points = [point for point in trained_points(rows) if _is_known(point)]
         errors = errors_of(points)
         few = errors.few_trials
