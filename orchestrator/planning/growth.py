@@ -130,17 +130,13 @@ def _of_budget(old: Study, new: Study) -> Iterator[str]:
 def _unreached(run: RunFiles, old: dict[StudyKey, Study], new: dict[StudyKey, Study]) -> list[str]:
     """Sentences on goals for which trials that stopped early give no answer. Those that reached a
     stricter goal do, and all others go on."""
-    asked = [
-        goal
-        for key, study in old.items()
-        for goal in new[key].goals
-        if goal not in study.goals and not any(each.implies(goal) for each in study.goals)
-    ]
+    asked = [goal for key in old for goal in new[key].goals if goal not in old[key].goals]
     return [
         f"goal {row.goal} of {row.key}: its trials stopped at another goal"
         for goal in dict.fromkeys(asked)
         for row in frontier_of(run, [goal])
         if row.censored and goal in new[row.key].goals
+        if not any(each.implies(goal) for each in old[row.key].goals)
     ]
 
 
