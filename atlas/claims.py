@@ -15,6 +15,7 @@ import csv
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from measured import (
@@ -121,12 +122,15 @@ def _mean_in(
     def in_words(numbers: Numbers) -> str:
         if not len(numbers.names):
             return "Not known."
-        means = [values_of({"mean": mean(side)}).estimates()[0] for side in zip(*ends, strict=True)]
+        sides = (
+            values_of({"": mean(side)}).estimates()[0].value for side in zip(*ends, strict=True)
+        )
         whole = said(numbers.mean().estimates()[0])
         values = sorted(one.value for one in numbers.estimates())
-        apart = f" The {len(values)} {each} lie between {values[0]:.2f} and {values[-1]:.2f}."
-        told = text.format(*(f"{one.value:.2g}" for one in means), whole)
-        return told + apart * (len(values) > 1)
+        count, lowest, highest = len(values), values[0], values[-1]
+        apart = f" The ratios of the {count} {each} lie between {lowest:.2f} and {highest:.2f}."
+        shown = (f"{side:.2f}" if side < 9.995 else f"{side:.0f}" for side in sides)
+        return text.format(*shown, whole) + apart * (count > 1)
 
     return in_words
 
@@ -200,8 +204,8 @@ def regimes() -> Asked:
         beginning, end = (said(numbers.mean(part).estimates()[0]) for part in parts)
         return (
             f"With each doubling, steps fall {beginning} times between the two smallest batch "
-            f"sizes and {end} times between the two largest, in the mean of {count} and "
-            f"{len(last)} curves."
+            f"sizes and {end} times between the two largest, in the mean of "
+            f"{'' if count == len(last) else f'{count} and '}{len(last)} curves."
         )
 
     return Asked(
@@ -257,7 +261,7 @@ def workloads_differ() -> Asked:
             f"The factor by which steps fall from batch size 32 to 512 is "
             f"{said(numbers.estimates()[widest])} times as large on "
             f"{numbers.names[widest].replace(' / ', ' as on ')}. Widened for "
-            f"{len(numbers.names)}, that is {low:.2f} to {high:.2f}."
+            f"{len(numbers.names)} ratios, that is {low:.2f} to {high:.2f}."
         )
 
     return Asked(
@@ -290,7 +294,7 @@ def momentum_extends() -> Asked:
     return _growing_advantage(
         [(workload, "momentum", "sgd") for workload in GROUPS],
         "SGD needs {} times the steps of momentum at the two smallest batch sizes and {} times at "
-        "the two largest: momentum's advantage becomes {} times as large.",
+        "the two largest; the second is {} times the first.",
     )
 
 
@@ -351,8 +355,8 @@ def preconditioning_extends() -> Asked:
     tested = itertools.product((DIGITS, CNN), ("soap", "muon", "adamw"))
     return _growing_advantage(
         [(workload, recipe, "momentum") for workload, recipe in tested],
-        "Momentum needs {} times their steps at the two smallest batch sizes and {} times at the "
-        "two largest: their advantage becomes {} times as large.",
+        "Momentum needs {} times the steps of the three at the two smallest batch sizes and {} "
+        "times at the two largest; the second is {} times the first.",
         "curves",
     )
 
@@ -392,17 +396,19 @@ def _costs_of_rules() -> tuple[dict[str, Product], list[str]]:
     for group, workload, base in (("rules_digits", DIGITS, 16), ("rules_fashion", FASHION, 32)):
         goal = MIDDLE[workload]
         for rule in RULES:
-            known = known_sizes(workload, (rule, "tuned"), goal, group)
+            tuned = known_sizes(workload, ("tuned",), goal, group)
+            curve = world().curve(group, workload, rule, goal)
             costs = {
                 size: over(*(steps(workload, name, size, goal, group) for name in (rule, "tuned")))
-                for size in known
+                for size in curve.sizes
+                if size in tuned
             }
             lost = {*world().never(group, workload, rule, goal)}
             for size in world().all_sizes(group, workload):
                 name = f"{workload}, {rule} at {size:,}"
-                if size in known and base in known and size != base:
+                if size in costs and base in {*costs} & curve.known and size != base:
                     products[name] = over(costs[size], costs[base])
-                elif size in lost and size in known_sizes(workload, ("tuned",), goal, group):
+                elif size in lost and size in tuned:
                     never.append(name)
     return products, never
 
@@ -451,13 +457,19 @@ def no_rule_holds() -> Asked:
         return "disagrees" if "holds" in found else "undecided"
 
     def in_words(numbers: Numbers) -> str:
-        found = verdicts(numbers)
-        return (
-            "; ".join(
-                f"the {rule} rule {found.get(rule, 'may hold or fail')}" for rule in RULES
-            ).capitalize()
-            + "."
-        )
+        found, told = verdicts(numbers), []
+        for rule in RULES:
+            costs = zip(numbers.names, numbers.estimates(), strict=True)
+            every = [(name, NEVER) for name in never] + [*costs]
+            worst, cost = max(
+                (one for one in every if _follows(one[0], rule)), key=lambda one: one[1].value
+            )
+            where = worst.replace(f" {rule}", "").replace(" at ", " at batch size ")
+            how = (
+                "never reaches the goal" if cost is NEVER else f"costs {said(cost)} times the steps"
+            )
+            told.append(f"the {rule} rule {found.get(rule, 'may hold or fail')} ({how}: {where})")
+        return "; ".join(told).capitalize() + "."
 
     return Asked(
         products=products,
@@ -503,7 +515,9 @@ def sqrt_costs_little() -> Asked:
         matters=0.0,
         false=math.log2(MARGIN),
         said=_mean_in(
-            "With the square root rule, trainings take {} times the tuned steps.", "batch sizes"
+            "With the square root rule and a momentum of 0.9, trainings take {} times the tuned "
+            "steps.",
+            "batch sizes",
         ),
         axis="steps / tuned steps",
         bounds=(1 / MARGIN, MARGIN),
@@ -556,11 +570,19 @@ def effective_rate() -> Asked:
     def in_words(numbers: Numbers) -> str:
         if not len(numbers.names):
             return "Not known."
+        of_each = []
+        for recipe, named in (("sgd", "SGD"), ("momentum", "momentum")):
+            mine = [
+                value
+                for name, value in zip(numbers.names, numbers.values, strict=True)
+                if name.endswith(recipe)
+            ]
+            if mine:
+                of_each.append(f"{min(mine):.2f} to {max(mine):.2f} of {named}")
         return (
             f"Of {len(numbers.names)} curves, {excluded(numbers, 1)} exclude the linear rule and "
             f"{excluded(numbers, 0.5)} the square root rule, with intervals widened for all. The "
-            f"powers lie between {min(numbers.values):.2f} and {max(numbers.values):.2f}; their "
-            f"mean is {said(numbers.mean().estimates()[0])}."
+            f"mean power is {said(numbers.mean().estimates()[0])}, and powers are {' and '.join(of_each)}."
         )
 
     return Asked(
@@ -621,8 +643,8 @@ def data_set_size() -> Asked:
     title="The noise scale foretells B_crit",
     groups=GROUPS.values(),
     agrees=(
-        "Where a sweep is too dear, the noise scale foretells what larger batches save: within a "
-        "factor of 1.5 in the mean, not for each network."
+        "The noise scale foretells what larger batches save in the mean of several networks, but "
+        "for a single one only roughly: sweep where it matters."
     ),
     disagrees=(
         "Do not trust the noise scale for what larger batches save: it was off by more than 1.5."
@@ -661,12 +683,18 @@ def noise_scale_foretells() -> Asked:
         values=np.array(values) - known.values,
         covariance=np.diag(variances) + known.covariance,
     )
+    foretold = _mean_in("The foretold factor by which steps fall is {} times the measured one.")
+
+    def in_words(numbers: Numbers) -> str:
+        near = (np.abs(numbers.values) < math.log2(MATTERS)).sum()
+        return f"{foretold(numbers)} Within a factor of {MATTERS} are {near} of them."
+
     return Asked(
         numbers=numbers,
         decide=same(MATTERS),
         matters=0.0,
         false=math.log2(MATTERS),
-        said=_mean_in("The factor by which steps fall is foretold {} times as large as measured."),
+        said=in_words,
         axis="foretold / measured factor by which steps fall",
         bounds=(1 / MATTERS, MATTERS),
     )
@@ -686,7 +714,7 @@ def stricter_goals() -> Asked:
     strictest goal by that of the loosest. The claim agrees if the geometric mean lies above 1.
     *Equal*: it lies within a factor of 1.25 of 1.
     """
-    products, speaks = {}, list[int]()
+    products, both_ends, speaks = {}, [], list[int]()
     for workload, recipe in itertools.product(GROUPS, ("sgd", "momentum", "adamw", "muon")):
         strict, loose = STRICT[workload], LOOSE[workload]
         small, *_, large = world().all_sizes(GROUPS[workload], workload)
@@ -694,13 +722,15 @@ def stricter_goals() -> Asked:
             speaks += _speaks(workload, (recipe, strict), (recipe, loose), size, sign)
         both = [known_sizes(workload, (recipe,), goal) for goal in (strict, loose)]
         if ends := _ends(sorted({*both[0]} & {*both[1]})):
-            products[f"{workload}, {recipe}, {ends[0]} to {ends[1]:,}"] = over(
-                _speedup(workload, recipe, ends, strict), _speedup(workload, recipe, ends, loose)
-            )
+            falls = [_speedup(workload, recipe, ends, goal) for goal in (loose, strict)]
+            products[f"{workload}, {recipe}, {ends[0]} to {ends[1]:,}"] = over(*falls[::-1])
+            both_ends.append((falls[0], falls[1]))
     return _larger(
         products=products,
         speaks=speaks,
-        said="Steps to the strictest goal fall {} times as much as to the loosest.",
+        ends=both_ends,
+        said="From the smallest to the largest batch size, steps to the loosest goal fall {} times "
+        "and those to the strictest {} times; the second is {} times the first.",
         axis="factor by which steps fall, strictest / loosest goal",
     )
 
@@ -731,15 +761,31 @@ def published_panel() -> Asked:
         found = decide(numbers)
         return "undecided" if found == "agrees" and len(sizes) < len(planned) else found
 
+    def in_words(numbers: Numbers) -> str:
+        told = (
+            f"{len(sizes)} of {len(planned)} batch sizes reached the goal, with "
+            f"{', '.join(said(one) for one in numbers.estimates())} times the published steps."
+        )
+        if len(sizes) < 2:
+            return told
+        apart = np.array([1, *[0] * (len(sizes) - 2), -1])
+        fall = replace(
+            numbers,
+            names=["fall"],
+            values=apart @ numbers.values[:, None],
+            covariance=(apart @ numbers.covariance @ apart)[None, None],
+        )
+        return (
+            f"{told} From {sizes[0]} to {sizes[-1]}, steps fall {said(fall.estimates()[0])} times "
+            "as much as the published ones."
+        )
+
     return Asked(
         numbers=numbers,
         decide=of_all,
         matters=math.log2(1.1),
         false=1.0,
-        said=lambda numbers: (
-            f"{len(sizes)} of {len(planned)} batch sizes reached the goal, with "
-            f"{', '.join(said(one) for one in numbers.estimates())} times the published steps."
-        ),
+        said=in_words,
         axis="steps / published steps",
         bounds=(0.5, 2),
     )
@@ -834,6 +880,7 @@ def _loss_of_quality(group: str) -> Asked:
             decide=lambda numbers: "undecided", matters=0.0, said=lambda numbers: "Not known.",
             axis="",
         )  # fmt: skip
+    luckiest = [world().lowest_of_trials(group, size) for size in (None, 32)]
     variance = full.var(ddof=1) / len(full) + small.var(ddof=1) / len(small)
 
     def decide(numbers: Numbers) -> Answer:
@@ -852,10 +899,10 @@ def _loss_of_quality(group: str) -> Asked:
         matters=0.0,
         false=0.003,
         said=lambda numbers: (
-            f"On digits/mlp, the full batch comes to an error of {full.mean():.2%} and batch size "
-            f"32 to {small.mean():.2%}, in the mean of repeats of the four fastest points; the "
-            f"lowest of all trials are {world().lowest_of_trials(group, None):.2%} and "
-            f"{world().lowest_of_trials(group, 32):.2%}."
+            f"On digits/mlp, repeats of the four fastest points come to a mean error of "
+            f"{full.mean():.2%} at the full batch and {small.mean():.2%} at batch size 32. The "
+            f"lowest of all trials, which are lucky, are {luckiest[0]:.2%} and {luckiest[1]:.2%}; one "
+            "image is 0.25%."
         ),
         axis="difference of the lowest validation errors",
         bounds=(0, 0.003),
@@ -878,24 +925,26 @@ def first_passage_flatters() -> Asked:
     the smallest batch size by that at the largest. The claim agrees if the geometric mean lies
     above 1. *Equal*: it lies within a factor of 1.25 of 1.
     """
-    products, speaks = {}, list[int]()
+    products, ends, speaks = {}, [], list[int]()
     for workload, recipe in itertools.product(GROUPS, ("sgd", "momentum", "adamw", "muon")):
         first, held = MIDDLE[workload], HELD[workload]
         small, *_, large = world().all_sizes(GROUPS[workload], workload)
         for size, sign in ((small, -1), (large, 1)):
             speaks += _speaks(workload, (recipe, held), (recipe, first), size, sign)
         both = [known_sizes(workload, (recipe,), goal) for goal in (first, held)]
-        if ends := _ends(sorted({*both[0]} & {*both[1]})):
+        if sizes := _ends(sorted({*both[0]} & {*both[1]})):
             longer = [
                 over(steps(workload, recipe, size, held), steps(workload, recipe, size, first))
-                for size in ends
+                for size in sizes
             ]
-            products[f"{workload}, {recipe}, {ends[0]} / {ends[1]:,}"] = over(*longer)
+            products[f"{workload}, {recipe}, {sizes[0]} / {sizes[1]:,}"] = over(*longer)
+            ends.append((longer[1], longer[0]))
     return _larger(
         products=products,
         speaks=speaks,
-        said="Waiting until the goal holds multiplies steps {} times as much at the smallest "
-        "batch size as at the largest.",
+        ends=ends,
+        said="Until the goal holds, trainings take {} times the steps to pass it at the largest "
+        "batch size and {} times at the smallest; the second is {} times the first.",
         axis="steps until it holds / first steps, at the smallest / at the largest batch size",
     )
 
@@ -923,8 +972,8 @@ def schedule_free_is_smooth() -> Asked:
     return _larger(
         products=products,
         ends=ends,
-        said="Momentum needs {} times its steps to pass the goal and {} times to hold it: its "
-        "advantage is {} times as large.",
+        said="Momentum needs {} times the steps of schedule-free SGD to pass the goal and {} times "
+        "to hold it; the second is {} times the first.",
         each="batch sizes of both networks",
         axis="advantage to a goal that holds / to one that is passed",
     )
@@ -948,7 +997,7 @@ def muon_keeps_efficiency() -> Asked:
     return _growing_advantage(
         [(workload, "muon", "adamw") for workload in GROUPS],
         "AdamW needs {} times the steps of Muon at the two smallest batch sizes and {} times at "
-        "the two largest: Muon's advantage becomes {} times as large.",
+        "the two largest; the second is {} times the first.",
     )
 
 
@@ -1007,14 +1056,15 @@ def doubled_in_place_of_halved() -> Asked:
     for workload in (DIGITS, CNN):
         halved, doubled = (workload, "halved", goal, 8), (workload, "doubled", goal, 64)
         lost = [size in world().never(group, *names) for *names, size in (halved, doubled)]
-        if all(size in world().curve(group, *names).sizes for *names, size in (halved, doubled)):
+        if all(size in world().curve(group, *names).known for *names, size in (halved, doubled)):
             products[workload] = {At(group, *halved): 1.0, At(group, *doubled): -1.0}
         elif lost[0] != lost[1]:
             speaks.append(1 if lost[0] else -1)
     return _larger(
         products=products,
         speaks=speaks,
-        said="Trainings whose rate is halved instead take {} times the steps.",
+        said="Trainings whose rate is halved take {} times the steps of those whose batch is "
+        "doubled.",
         each="networks",
         axis="steps where the rate is halved / where the batch is doubled",
     )
@@ -1041,6 +1091,7 @@ def local_critical_rises() -> Asked:
             names.append(f"{workload}: last / first of {len(known)} points")
             values.append(last - first)
             variances.append(first_error**2 + last_error**2)
+    lacking = [workload for workload in (DIGITS, CNN) if workload not in there]
     return Asked(
         numbers=Numbers(names=names, values=np.array(values), covariance=np.diag(variances)),
         decide=more(MATTERS),
@@ -1048,6 +1099,8 @@ def local_critical_rises() -> Asked:
         said=_mean_in(
             f"From the first to the last point of a training on {' and '.join(there)}, "
             f"B_crit grows {{}} times."
+            + f" On {' and '.join(lacking)}, branches bound it at no two points."
+            * bool(lacking)
         ),
         axis="B_crit at the last / at the first point",
         bounds=(1,),

@@ -58,6 +58,12 @@ class Curve:
     sizes: tuple[int, ...]
     logs: Floats
     covariance: Floats
+    open: frozenset[int] = frozenset()
+    """The batch sizes whose median has no upper end: so many repeats missed the goal."""
+
+    @property
+    def known(self) -> set[int]:
+        return {*self.sizes} - self.open
 
 
 class World:
@@ -72,18 +78,15 @@ class World:
         ]
         if not rows:  # such as a goal that is written in another way
             raise KeyError(f"{group} has no {goal} of {recipe} on {workload}")
-        points = [point for point in trained_points(rows) if _is_known(point)]
-        errors = errors_of(points)
-        few = errors.few_trials
-        if few is None:
-            few = np.diag([FEW_TRIALS**2 * (point.row.trials_used > 1) for point in points])
-        if any((point.row.searched or 0) > 3 for point in points):
-            few = few / 0.6  # errors.py says why
-        seeds = 0 if errors.seeds is None else errors.seeds
+        points = trained_points(rows)
+        known = [at for at, point in enumerate(points) if _is_known(point)]
+        covariance = np.diag(np.diag(_covariance(points)))
+        covariance[np.ix_(known, known)] = _covariance([points[at] for at in known])
         return Curve(
             sizes=tuple(point.batch_size for point in points),
             logs=np.log2([point.steps for point in points]),
-            covariance=np.diag(errors.resolution + seeds) + few,
+            covariance=covariance,
+            open=frozenset(point.batch_size for point in points if not _is_known(point)),
         )
 
     def never(self, group: str, workload: str, recipe: str, goal: str) -> list[int]:
@@ -185,6 +188,18 @@ def instead(other: World) -> Iterator[None]:
         _worlds.pop()
 
 
+def _covariance(points: Sequence[CurvePoint]) -> Floats:
+    errors = errors_of(points)
+    few = errors.few_trials
+    if few is None:
+        few = np.diag([FEW_TRIALS**2 * (point.row.trials_used > 1) for point in points])
+    if any((point.row.searched or 0) > 3 for point in points):
+        few = few / 0.6  # errors.py says why
+    seeds = 0 if errors.seeds is None else errors.seeds
+    whole: Floats = np.diag(errors.resolution + seeds) + few
+    return whole
+
+
 def _is_known(point: CurvePoint) -> bool:
     """Whether a median has an interval, so that it does not hang on those that never reached it."""
     again = point.again
@@ -209,8 +224,8 @@ def known_sizes(
 ) -> list[int]:
     """The batch sizes at which all these recipes have reached the goal, in order."""
     group = group or GROUPS[workload]
-    found = [world().curve(group, workload, recipe, goal).sizes for recipe in recipes]
-    return sorted(set.intersection(*map(set, found))) if found else []
+    found = [world().curve(group, workload, recipe, goal).known for recipe in recipes]
+    return sorted(set.intersection(*found)) if found else []
 
 
 def steps(
@@ -221,20 +236,23 @@ def steps(
 
 def values_of(products: Mapping[str, Product]) -> Numbers:
     """The products as numbers in doublings. Errors of different curves are taken to be independent.
-    Those of two goals of one recipe are not, which makes intervals of their ratios too wide."""
+    Those of two goals of one recipe are not, which makes intervals of their ratios too wide. What
+    has no upper end may only be divided, not divide."""
     curves: dict[tuple[str, str, str, str], list[tuple[int, int, float]]] = {}
     for number, product in enumerate(products.values()):
         for at, power in product.items():
             curves.setdefault(at[:4], []).append((number, at.batch_size, power))
     values, covariance = np.zeros(len(products)), np.zeros((len(products), len(products)))
+    is_open = [False] * len(products)
     for names, powers in curves.items():
         curve = world().curve(*names)
         weights = np.zeros((len(products), len(curve.sizes)))
         for number, size, power in powers:
             weights[number, curve.sizes.index(size)] += power
+            is_open[number] |= size in curve.open
         values += weights @ curve.logs
         covariance += weights @ curve.covariance @ weights.T
-    return Numbers(names=[*products], values=values, covariance=covariance)
+    return Numbers(names=[*products], values=values, covariance=covariance, open=is_open)
 
 
 def numbers_of(asked: Asked) -> Numbers:

@@ -66,6 +66,8 @@ class Numbers:
     doublings: bool = True
     degrees: Floats | float = math.inf
     """Degrees of freedom of the errors, of each or of all."""
+    open: Sequence[bool] = ()
+    """Which have no upper end, because so many repeats missed the goal; none, if empty."""
     speaks: Sequence[int] = ()
     """1 for each comparison that has no number because only one of two sides reaches the goal and
     that speaks for the claim, and -1 for each that speaks against it."""
@@ -79,7 +81,7 @@ class Numbers:
 
     def ends(self, together: int = 1) -> tuple[Floats, Floats]:
         reach = self.reach(together)
-        return self.values - reach, self.values + reach
+        return self.values - reach, self.values + np.where(self.open or False, math.inf, reach)
 
     def mean(self, chosen: Sequence[int] | None = None) -> Numbers:
         """The mean of these numbers, or of some: the geometric mean, if they are in doublings. Its
@@ -95,6 +97,7 @@ class Numbers:
             covariance=np.array([[weights @ self.covariance @ weights]]),
             doublings=self.doublings,
             degrees=variances.sum() ** 2 / max((variances**2 / degrees).sum(), 1e-300),
+            open=[any(self.open[place] for place in places)] if self.open else (),
             speaks=self.speaks,
         )
 
