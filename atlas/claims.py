@@ -464,12 +464,15 @@ def no_rule_holds() -> Asked:
             worst, cost = max(
                 (one for one in every if _follows(one[0], rule)), key=lambda one: one[1].value
             )
-            where = worst.replace(f" {rule}", "").replace(" at ", " at batch size ")
-            how = (
-                "never reaches the goal" if cost is NEVER else f"costs {said(cost)} times the steps"
+            workload, _, size = worst.replace(f", {rule} at", "").rpartition(" ")
+            how = f"takes {said(cost)} times the tuned steps"
+            if cost is NEVER:
+                how = "hardly ever reaches the goal"
+            told.append(
+                f"The {rule} rule {found.get(rule, 'may hold or fail')}: on {workload}, it {how} "
+                f"at batch size {size}."
             )
-            told.append(f"the {rule} rule {found.get(rule, 'may hold or fail')} ({how}: {where})")
-        return "; ".join(told).capitalize() + "."
+        return " ".join(told)
 
     return Asked(
         products=products,
@@ -582,7 +585,8 @@ def effective_rate() -> Asked:
         return (
             f"Of {len(numbers.names)} curves, {excluded(numbers, 1)} exclude the linear rule and "
             f"{excluded(numbers, 0.5)} the square root rule, with intervals widened for all. The "
-            f"mean power is {said(numbers.mean().estimates()[0])}, and powers are {' and '.join(of_each)}."
+            f"mean power is {said(numbers.mean().estimates()[0])}; single ones are "
+            f"{' and '.join(of_each)}."
         )
 
     return Asked(
@@ -687,7 +691,7 @@ def noise_scale_foretells() -> Asked:
 
     def in_words(numbers: Numbers) -> str:
         near = (np.abs(numbers.values) < math.log2(MATTERS)).sum()
-        return f"{foretold(numbers)} Within a factor of {MATTERS} are {near} of them."
+        return f"{foretold(numbers)} Within a factor of {MATTERS}: {near} of {len(numbers.names)}."
 
     return Asked(
         numbers=numbers,
@@ -901,8 +905,8 @@ def _loss_of_quality(group: str) -> Asked:
         said=lambda numbers: (
             f"On digits/mlp, repeats of the four fastest points come to a mean error of "
             f"{full.mean():.2%} at the full batch and {small.mean():.2%} at batch size 32. The "
-            f"lowest of all trials, which are lucky, are {luckiest[0]:.2%} and {luckiest[1]:.2%}; one "
-            "image is 0.25%."
+            f"lowest of all trials, which are lucky, are {luckiest[0]:.2%} and "
+            f"{luckiest[1]:.2%}; one image is 0.25%."
         ),
         axis="difference of the lowest validation errors",
         bounds=(0, 0.003),
@@ -1269,6 +1273,10 @@ def cooling_moves_the_end_gpt() -> Asked:
     title="Cooling down changes the order, GPT",
     groups=[COOLED[GPT]],
     agrees="Cooling down changes the order of optimizers on a small language model.",
+    equal=(
+        "On a small language model, the optimizer that is best at a constant learning rate is best "
+        "with a cooldown, too."
+    ),
 )
 def cooling_changes_the_order_gpt() -> Asked:
     """The same of a small language model (2509.02046).

@@ -15,14 +15,28 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from claims import CLAIMS
 from lessons import ranges
-from measured import CNN, DIGITS, GROUPS, RUNS, forecasts_of, numbers_of, scalings_of, verdicts_of
-from picture import intervals, said
+from measured import (
+    CNN,
+    DIGITS,
+    GROUPS,
+    MIDDLE,
+    RUNS,
+    forecasts_of,
+    goals_that_hold,
+    known_sizes,
+    numbers_of,
+    scalings_of,
+    steps,
+    values_of,
+    verdicts_of,
+)
+from picture import curves, intervals, said
 from rules import Answer, Claim
 
 from orchestrator.analysis import Scaling
@@ -32,7 +46,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 POWER = Path(__file__).parent / "power.json"
 PICTURES = "pictures/atlas"
 
-CURVES = ("digits_mlp", "digits_cnn", "fashion_mnist", "subsets", "noisy_quadratic")
+CURVES = (
+    *("digits_mlp", "digits_cnn", "fashion_mnist", "subsets", "simple_cnn"),
+    *("cooled_cnn", "cooled_gpt", "noisy_quadratic"),
+)
 """Runs whose curves are in the atlas."""
 
 BEGINNING = Path(__file__).parent / "beginning.md"
@@ -80,16 +97,19 @@ def print_finding(claim: Claim, found: Measured) -> None:
 def files() -> dict[Path, str]:
     """The page and its pictures, as paths with their texts."""
     found = [(claim, measured_of(claim)) for claim in CLAIMS]
-    curves, three = curves_of_all(), three_instruments()
+    with goals_that_hold():
+        held = {claim.name: measured_of(claim) for claim in CLAIMS if claim.name in ALSO_HELD}
+    scalings, three = scalings_of_all(), three_instruments()
     pictures = {
         DOCS / PICTURES / f"{claim.name}.svg": picture_of(measured)
         for claim, measured in found
         if measured.cells
     }
+    pictures[DOCS / PICTURES / "curves.svg"] = curves(steps_of_all())
     pictures[DOCS / PICTURES / "critical_batch_sizes.svg"] = intervals(
         [
             (f"{scaling.workload}, {scaling.recipe}, {scaling.goal}", scaling.critical_batch_size)
-            for _, scaling in curves
+            for _, scaling in scalings
             if scaling.critical_batch_size is not None
         ],
         axis="B_crit, in examples",
@@ -99,11 +119,12 @@ def files() -> dict[Path, str]:
         pictures[DOCS / PICTURES / "instruments.svg"] = picture
     parts = [
         BEGINNING.read_text(encoding="utf-8"),
-        tomorrow(found),
+        tomorrow(found, held),
         summary(found),
+        of_goals_that_hold(found, held),
         *(section(claim, measured) for claim, measured in found),
         instruments(three) if three else "",
-        atlas(curves),
+        atlas(scalings),
         next_search(),
     ]
     return {DOCS / "findings.md": "\n".join(parts), **pictures}
@@ -134,17 +155,20 @@ LATER = (
     "effective_rate",
     "data_set_size",
     "constant_half_life",
+    "schedule_free_is_smooth",
+    "local_critical_rises",
 )
 """Claims whose answers change least of what somebody does, so they are told last."""
 
 
-def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
+def tomorrow(found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measured]) -> str:
     """What the answers mean for somebody who chooses a batch size, in the order of the claims."""
     said = [
         (
             claim.name in LATER,
             f"- **{claim.advice[measured.answer]}** {measured.said} "
-            f"[How?](#{_anchor(claim.title)})",
+            + _unlike(measured, held.get(claim.name, measured))
+            + f"[How?](#{_anchor(claim.title)})",
         )
         for claim, measured in found
         if measured.answer in claim.advice
@@ -162,12 +186,26 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _unlike(measured: Measured, held: Measured) -> str:
+    if held.answer == measured.answer:
+        return ""
+    return f"With [goals that hold](#the-same-with-goals-that-hold), this is {held.answer}. "
+
+
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
     lines = [
+        "## The curves",
+        "",
+        "Steps to the middle goal against the batch size, of four optimizers on the three networks "
+        "on which most claims rest. With perfect scaling, steps fall like the dashed line. Lines "
+        "across the points are 90 % intervals.",
+        "",
+        f"![Steps against batch size]({PICTURES}/curves.svg)",
+        "",
         "## All claims",
         "",
-        "Below, each has its rule and a picture. A curve is missing where too few repeats reached "
-        "the goal to have a median.",
+        "Below, each has its rule and a picture. Where too few repeats reached the goal to have a "
+        "median, a point is missing, and with it the ratios that need it.",
         "",
         "| claim | answer | measured |",
         "|---|---|---|",
@@ -175,6 +213,37 @@ def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
     lines += [
         f"| [{claim.title}](#{_anchor(claim.title)}) | {measured.answer} | {measured.said} |"
         for claim, measured in found
+    ]
+    return "\n".join(lines) + "\n"
+
+
+ALSO_HELD = (
+    *("regimes", "workloads_differ", "momentum_extends", "momentum_equal_at_first"),
+    *("preconditioning_extends", "layerwise_at_full_batch", "effective_rate"),
+    *("noise_scale_foretells", "muon_keeps_efficiency"),
+)
+"""Claims whose runs also searched for a goal that holds."""
+
+
+def of_goals_that_hold(
+    found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measured]
+) -> str:
+    """What the same rules say of other goals, which decide nothing."""
+    lines = [
+        "## The same with goals that hold",
+        "",
+        "The claims above are about the first measurement that passes the goal. These can also be "
+        "asked of the first of three in a row that do. That was added when the answers were known, "
+        "and decides nothing:",
+        "",
+        "| claim | first passage | goal that holds | measured with the goal that holds |",
+        "|---|---|---|---|",
+    ]
+    lines += [
+        f"| [{claim.title}](#{_anchor(claim.title)}) | {measured.answer} "
+        f"| {held[claim.name].answer} | {held[claim.name].said} |"
+        for claim, measured in found
+        if claim.name in held
     ]
     return "\n".join(lines) + "\n"
 
@@ -209,7 +278,21 @@ def picture_of(found: Measured) -> str:
     return intervals(found.cells, axis=found.axis, bounds=found.bounds)
 
 
-def curves_of_all() -> list[tuple[str, Scaling]]:
+def steps_of_all() -> dict[str, dict[str, list[tuple[int, Estimate]]]]:
+    """The steps of four optimizers on each network, at each batch size."""
+    return {
+        f"{workload}, {MIDDLE[workload]}": {
+            recipe: [
+                (size, values_of({"": steps(workload, recipe, size)}).estimates()[0])
+                for size in known_sizes(workload, (recipe,), MIDDLE[workload])
+            ]
+            for recipe in ("sgd", "momentum", "adamw", "muon")
+        }
+        for workload in GROUPS
+    }
+
+
+def scalings_of_all() -> list[tuple[str, Scaling]]:
     return [
         (group, scaling)
         for group in CURVES
@@ -238,13 +321,18 @@ def three_instruments() -> list[tuple[str, Estimate]]:
 
 
 def instruments(three: Sequence[tuple[str, Estimate]]) -> str:
+    lengths = []
+    for workload in (DIGITS, CNN):
+        smallest = known_sizes(workload, ("sgd",), MIDDLE[workload])[0]
+        (taken,) = values_of({"": steps(workload, "sgd", smallest)}).estimates()
+        lengths.append(f"{taken.value * smallest:,.0f} examples on {workload}")
     lines = [
         "## Three instruments on one scale",
         "",
         "B_crit of SGD on the two cheapest workloads, by the noise scale of a few trainings, by "
         "branches from one training, and by a sweep. Forecast and sweep are about whole trainings "
-        "to the middle goal. Branches are about one point of a training each, and B_crit grows "
-        "along a training.",
+        f"to the middle goal, of {' and '.join(lengths)} at the smallest batch size. Branches are "
+        "about one point of a training each, and B_crit grows along a training.",
         "",
         f"![Three instruments]({PICTURES}/instruments.svg)",
         "",
@@ -255,7 +343,7 @@ def instruments(three: Sequence[tuple[str, Estimate]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
+def atlas(scalings: Sequence[tuple[str, Scaling]]) -> str:
     lines = [
         "## The atlas",
         "",
@@ -265,7 +353,9 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         "",
         "The table lists all curves. Beyond *perfect until*, a training takes over 30 % more "
         "examples than at best. Beyond *useful until*, larger batches save less than a tenth of "
-        "the steps. A click on the head of a column sorts by it; the last column leads to the run.",
+        "the steps. Both are about the batch sizes of the curve: where it ends early, *useful "
+        "until* lies below B_crit. A click on the head of a column sorts by it; the last column "
+        "leads to the run.",
         "",
         '<div class="sortable" markdown>',
         "",
@@ -273,7 +363,7 @@ def atlas(curves: Sequence[tuple[str, Scaling]]) -> str:
         "| useful until | report |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for group, scaling in curves:
+    for group, scaling in scalings:
         numbers = (
             scaling.perfect_scaling_until,
             scaling.critical_by_examples,

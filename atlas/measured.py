@@ -188,6 +188,17 @@ def instead(other: World) -> Iterator[None]:
         _worlds.pop()
 
 
+@contextmanager
+def goals_that_hold() -> Iterator[None]:
+    """Claims that name no goal are about goals that hold during the `with` block."""
+    passed = dict(MIDDLE)
+    MIDDLE.update(HELD)
+    try:
+        yield
+    finally:
+        MIDDLE.update(passed)
+
+
 def _covariance(points: Sequence[CurvePoint]) -> Floats:
     errors = errors_of(points)
     few = errors.few_trials
@@ -276,9 +287,13 @@ def scalings_of(group: str) -> tuple[Scaling, ...]:
     return tuple(scalings(frontier_of(group)))
 
 
-@cache
 def forecasts_of(workload: str) -> tuple[Comparison, ...]:
-    return tuple(opened(GROUPS[workload]).forecasts(MIDDLE[workload]))
+    return _forecasts(workload, MIDDLE[workload])
+
+
+@cache
+def _forecasts(workload: str, goal: str) -> tuple[Comparison, ...]:
+    return tuple(opened(GROUPS[workload]).forecasts(goal))
 
 
 @cache

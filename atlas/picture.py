@@ -1,4 +1,4 @@
-"""Draws estimates with their 90 % intervals as an SVG picture, one below another.
+"""Draws estimates with their 90 % intervals as an SVG picture: one below another, or along curves.
 
 The pictures are files in the repository, so the same numbers must give the same bytes, and they
 must be readable on a phone and on a dark page. A plotly figure is neither.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from orchestrator.analysis import Estimate
@@ -25,6 +25,25 @@ text{font:12px system-ui,sans-serif;fill:#333}.n{fill:#666;text-anchor:end}.t{fi
 text-anchor:middle}.g{stroke:#ddd}.b{stroke:#c2410c;stroke-dasharray:4 3}.i{stroke:#3f6ea6;\
 stroke-width:3;stroke-linecap:round}.v{fill:#1d4e89}@media(prefers-color-scheme:dark){text{fill:\
 #ddd}.n,.t{fill:#aaa}.g{stroke:#444}.b{stroke:#fb923c}.i{stroke:#7aa7dc}.v{fill:#a9c8ee}}"""
+
+COLOURS = (
+    ("#1d4e89", "#8fb8e8"),
+    ("#c2410c", "#fb923c"),
+    ("#15803d", "#4ade80"),
+    ("#a21caf", "#e879f9"),
+)
+"""Of curves, on a light and on a dark page."""
+
+MARKERS = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+    "M-4-4h8v8h-8z",
+    "M0-5l5 9h-10z",
+    "M0-5l5 5-5 5-5-5z",
+)
+
+LEFT, RIGHT, PANEL, HEAD = 46, 24, 190, 26
+"""Of curves: room for numbers of steps and for half a batch size, and the heights of a panel and of
+its title."""
 
 
 def intervals(
@@ -86,6 +105,80 @@ def intervals(
         y = floor + BOTTOM - 4 + LINE * line
         parts.append(f'<text class="t" x="{WIDTH / 2:g}" y="{y}">{escape(text)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def curves(panels: Mapping[str, Mapping[str, Sequence[tuple[int, Estimate]]]]) -> str:
+    """Steps against batch size, with intervals, of the same recipes in each panel. A dashed line
+    from the first point is perfect scaling."""
+    names = [*dict.fromkeys(name for panel in panels.values() for name in panel)]
+    light, dark = (
+        "".join(
+            f".c{at}{{stroke:{pair[side]};fill:{pair[side]}}}"
+            for at, pair in enumerate(COLOURS[: len(names)])
+        )
+        for side in (0, 1)
+    )
+    height = HEAD + len(panels) * (HEAD + PANEL + BOTTOM)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+        f'width="{WIDTH}" height="{height}" role="img"><style>{STYLE}polyline{{fill:none!important;'
+        f"stroke-width:1.5}}{light}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    ]
+    x = float(LEFT)
+    for at, name in enumerate(names):
+        parts.append(f'<path class="c{at}" transform="translate({x + 6:g} 14)" d="{MARKERS[at]}"/>')
+        parts.append(f'<text x="{x + 16:g}" y="18">{escape(name)}</text>')
+        x += 40 + 8 * len(name)
+    for number, (title, panel) in enumerate(panels.items()):
+        top = HEAD + number * (HEAD + PANEL + BOTTOM)
+        parts.append(f'<text x="{LEFT}" y="{top + 18}">{escape(_short(title))}</text>')
+        parts += _panel(panel, names, top + HEAD)
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _panel(
+    panel: Mapping[str, Sequence[tuple[int, Estimate]]], names: Sequence[str], top: float
+) -> list[str]:
+    sizes = sorted({size for points in panel.values() for size, _ in points})
+    ends = [end for points in panel.values() for _, one in points for end in one.ends]
+    least, most = math.log2(min(ends)), math.log2(max(ends))
+
+    def across(size: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * math.log2(size / sizes[0]) / math.log2(
+            sizes[-1] / sizes[0]
+        )
+
+    def down(steps: float) -> float:
+        return top + PANEL * (most - math.log2(steps)) / (most - least)
+
+    parts = []
+    for power in range(math.ceil(math.log10(min(ends))), math.floor(math.log10(max(ends))) + 1):
+        y = down(10**power)
+        parts.append(f'<path class="g" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text class="n" x="{LEFT - 6}" y="{y + 4:.1f}">{10**power:,}</text>')
+    for size in sizes:
+        parts.append(f'<path class="g" d="M{across(size):.1f} {top}v{PANEL}"/>')
+        parts.append(
+            f'<text class="t" x="{across(size):.1f}" y="{top + PANEL + 16}">{size:,}</text>'
+        )
+    first, start = next(iter(panel.values()))[0]
+    last = min(sizes[-1], first * start.value / min(ends))
+    parts.append(
+        f'<path class="b" d="M{across(first):.1f} {down(start.value):.1f}'
+        f'L{across(last):.1f} {down(start.value * first / last):.1f}"/>'
+    )
+    for name, points in panel.items():
+        at = names.index(name)
+        places = [(across(size), down(one.value)) for size, one in points]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        parts.append(f'<polyline class="c{at}" points="{line}"/>')
+        for (x, y), (_, one) in zip(places, points, strict=True):
+            low, high = map(down, one.ends)
+            parts.append(f'<path class="c{at}" d="M{x:.1f} {low:.1f}V{high:.1f}"/>')
+            parts.append(
+                f'<path class="c{at}" transform="translate({x:.1f} {y:.1f})" d="{MARKERS[at]}"/>'
+            )
+    return parts
 
 
 def _short(name: str) -> str:

@@ -82,8 +82,10 @@ def test_fewest_steps_are_those_of_the_recursion(batch_size: int, goal: float) -
     assert min(steps) == pytest.approx(math.ceil(fewest), rel=0.01, abs=1)
 
 
-def numbers(*ends: tuple[float, float], speaks: tuple[int, ...] = ()) -> Numbers:
-    """Independent ratios with these 90 % intervals."""
+def numbers(
+    *ends: tuple[float, float], speaks: tuple[int, ...] = (), is_open: bool = False
+) -> Numbers:
+    """Independent ratios with these 90 % intervals; if `is_open`, the first has no upper end."""
     low, high = np.log2(np.array(ends)).T
     deviations = (high - low) / 2 / 1.6449
     return Numbers(
@@ -91,6 +93,7 @@ def numbers(*ends: tuple[float, float], speaks: tuple[int, ...] = ()) -> Numbers
         values=(low + high) / 2,
         covariance=np.diag(deviations**2),
         speaks=speaks,
+        open=[is_open, *[False] * (len(ends) - 1)],
     )
 
 
@@ -106,6 +109,9 @@ def numbers(*ends: tuple[float, float], speaks: tuple[int, ...] = ()) -> Numbers
         (rules.same(1.25), numbers((0.9, 1.2)), "agrees"),
         (rules.same(1.25), numbers((0.9, 1.3)), "undecided"),
         (rules.same(1.25), numbers((1.3, 2)), "disagrees"),
+        (rules.same(1.25), numbers((0.9, 1.2), (0.9, 1.1), is_open=True), "undecided"),
+        (rules.same(1.25), numbers((1.4, 2), (1.4, 2), is_open=True), "disagrees"),
+        (rules.each_within(0.5, 2), numbers((0.6, 1.9), is_open=True), "undecided"),
         # Their mean is near 1, but they are not.
         (rules.same(1.25), numbers((1.9, 2), (0.5, 0.53)), "undecided"),
         (rules.each_within(0.5, 2), numbers((0.6, 1.9), (0.9, 1)), "agrees"),
