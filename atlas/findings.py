@@ -53,6 +53,7 @@ CURVES = (
 """Runs whose curves are in the atlas."""
 
 BEGINNING = Path(__file__).parent / "beginning.md"
+"""What stands before the advice, and, from its heading on, after it."""
 
 
 def main() -> int:
@@ -117,9 +118,11 @@ def files() -> dict[Path, str]:
     if three:
         picture = intervals(three, axis="B_crit, in examples")
         pictures[DOCS / PICTURES / "instruments.svg"] = picture
+    beginning, decided, how = BEGINNING.read_text(encoding="utf-8").partition("## How it was")
     parts = [
-        BEGINNING.read_text(encoding="utf-8"),
+        beginning,
         tomorrow(found, held),
+        decided + how,
         summary(found),
         of_goals_that_hold(found, held),
         *(section(claim, measured) for claim, measured in found),
@@ -162,7 +165,8 @@ LATER = (
 
 
 def tomorrow(found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measured]) -> str:
-    """What the answers mean for somebody who chooses a batch size, in the order of the claims."""
+    """What the answers mean for somebody who chooses a batch size, in the order of the claims, and
+    the curves."""
     said = [
         (
             claim.name in LATER,
@@ -182,6 +186,14 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measure
         *chosen[:TOLD],
         "",
         f"{answers['undecided']} of {len(found)} claims are undecided{missing}.",
+        "",
+        "## The curves",
+        "",
+        "Steps to the middle goal against the batch size, of four optimizers on the three networks "
+        "on which most claims rest. With perfect scaling, steps fall like the dashed line. Lines "
+        "across the points are 90 % intervals.",
+        "",
+        f"![Steps against batch size]({PICTURES}/curves.svg)",
     ]
     return "\n".join(lines) + "\n"
 
@@ -194,14 +206,6 @@ def _unlike(measured: Measured, held: Measured) -> str:
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
     lines = [
-        "## The curves",
-        "",
-        "Steps to the middle goal against the batch size, of four optimizers on the three networks "
-        "on which most claims rest. With perfect scaling, steps fall like the dashed line. Lines "
-        "across the points are 90 % intervals.",
-        "",
-        f"![Steps against batch size]({PICTURES}/curves.svg)",
-        "",
         "## All claims",
         "",
         "Below, each has its rule and a picture. Where too few repeats reached the goal to have a "
