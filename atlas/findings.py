@@ -120,7 +120,7 @@ def files() -> dict[Path, str]:
         pictures[DOCS / PICTURES / "instruments.svg"] = picture
     beginning, decided, how = BEGINNING.read_text(encoding="utf-8").partition("## How it was")
     parts = [
-        beginning,
+        beginning.rstrip() + "\n",
         tomorrow(found, held),
         decided + how,
         summary(found),
