@@ -127,6 +127,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
     ],
     "not-together": [
         ({"repeats": {"count": 4, "of": 2}, "repeat_best": 3}, "`repeat_best`", "`repeats.of`"),
+        ({"repeats": {"count": 1, "of": 5}}, "repeats", "best 5", 64),
         ({"stop": {"at_goal": False}, "budget": {"steps": 9, "inherit": 2}}, "inherit", "at_goal"),
         ({"stop": {"at_goal": False, "dominated": True}}, "stop", "`dominated`"),
         ({"branch": {}}, "branch", 2),

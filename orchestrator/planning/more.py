@@ -57,6 +57,12 @@ def with_more(study: Study, more: Sequence[More]) -> Study:
                 if asked is not None and not ignored[name]:
                     _check(study, name, asked, f"more.{number}.{name}")
                     most[name] = max(most[name], asked)
+    if most["repeats"] == 1 and study.repeat_best > 1 and not study.is_one_point:
+        raise BadInput(
+            f"repeats: one repeat can't choose among the best {study.repeat_best} trials and judge "
+            f"one of them, too, but {study.key} has one. Give 2 or more, or leave out `of`.",
+            code="not-together",
+        )
     keep = max(study.keep, study.repeat_best if most["repeats"] else 1)
     return replace(study, trials=most["trials"], repeats=most["repeats"], keep=keep)
 
