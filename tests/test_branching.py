@@ -148,7 +148,7 @@ COOLED_WINNER = {
         ({"trunk": {"run": "runs/never", "batch_size": 8}}, ("not-a-run", "runs/never")),
         ({"trunk": COOLED_WINNER}, ("bad-input", "without a cooldown", "none")),
         ({"trunk": {"batch_size": 8}}, ("wrong-value", "trunk", "`workload`", "`optimizer`")),
-        ({"length": {"examples": 4096, "at_most": 512}}, ("beyond-the-end", "`length.at_most`")),
+        ({"length": {"examples": 4096, "at_most": 512}}, ("range-order", "`at_most`", "4,096")),
         ({"loss": "val/los"}, ("unknown-name", "'val/los'", "'val/loss'")),
         ({"name": "a <b>"}, ("wrong-value", "name", "'a <b>'")),
     ],

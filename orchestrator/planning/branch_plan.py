@@ -195,12 +195,18 @@ def _lengths(trunk: Study, asked: Branches, step: int) -> tuple[int, ...]:
     first = asked.length.examples or STEPS * max(asked.factors) * trunk.batch_size
     first = gap * max(FEWEST, math.ceil(first / gap))
     room = trunk.budget_examples - trunk.examples(step)
-    most = min(asked.length.at_most or first * 2 ** (LENGTHS - 1), room)
-    if first > most:
+    longest = asked.length.at_most or first * 2 ** (LENGTHS - 1)
+    if first > longest:
+        raise BadInput(
+            f"length: `at_most` is {longest:,} examples, but the shortest branches take {first:,}. "
+            f"Raise it, or give smaller `examples` or factors.",
+            code="range-order",
+        )
+    if first > (most := min(longest, room)):
         raise BadInput(
             f"points: after step {step:,}, {room:,} examples are left of the trunk's budget, but "
             f"the shortest branches take {first:,}. Give an earlier point, smaller factors, or the "
-            f"trunk a larger budget; `length.at_most` must not be below `length.examples`.",
+            f"trunk a larger budget.",
             code="beyond-the-end",
         )
     return tuple(first * 2**power for power in range(int(math.log2(most / first)) + 1))
