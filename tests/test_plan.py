@@ -72,8 +72,11 @@ def test_an_outlook_by_hand() -> None:
     assert found.seconds[4][0] == pytest.approx(low / 4 + STARTING_SECONDS[0])
     # A trial of the large batch size and then its repeat may be left at the end.
     assert found.seconds[8].high == pytest.approx(high / 8 + 2 * (16 + slow) + STARTING_SECONDS[1])
-    (only,) = outlook([replace(SMALL, stop_dominated=False)], ranks).studies
-    assert only.steps == (1000, 1000), "where nothing is ended early"
+    at_goals, at_budgets = (
+        outlook([replace(SMALL, stop_dominated=False, stop_at_goal=stop)], ranks).studies[0].steps
+        for stop in (True, False)
+    )
+    assert (at_goals, at_budgets) == ((200, 1000), (1000, 1000))
 
 
 @pytest.mark.parametrize(("slots", "at_once"), [(4, 1), (7, 2), (100, 33), (2, 1)])

@@ -76,7 +76,7 @@ class StudyOutlook(StudyKey):
     budget_steps: int
     steps: Between
     """Steps of all its trials together. The lowest number holds if the first trial reaches its
-    goals at once, and the highest if all trials train to their budget."""
+    goals at once, and the others end there, too. The highest holds if all train to their budget."""
     fits: bool | None = None
     """Whether a trial fits into memory; None if that wasn't tried."""
     speed: Speed | None = None
@@ -142,7 +142,7 @@ def _of_study(
     least = study.following(0)
     if study.cooldown is not None:
         least = study.cooldown.end(least)
-    each = Between(least if study.stop_dominated else budget, budget)
+    each = Between(least if study.stop_at_goal else budget, budget)
     count, speed = ranks(study.batch_size), speeds.get(study.key)
     seconds = dear = None
     if speed is not None:
