@@ -172,6 +172,7 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"scal": {}}, "'scal'", "'scale'"),
         (program(evry=5), "'workloads.1.evry'", "'workloads.1.every'"),
         ({"search": {"trails": 3}}, "'search.trails'", "'search.trials'"),
+        ({"trials": 3}, "'trials'", "'search.trials'"),
         ({"repeats": {"count": 3, "off": 2}}, "'repeats.off'", "'repeats.of'"),
     ],
     "unknown-name": [

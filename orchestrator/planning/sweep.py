@@ -205,7 +205,7 @@ class Recipe(Part):
         if isinstance(value, str):
             return {"name": value, "optimizer": value}
         if isinstance(value, dict) and "optimizer" not in value:
-            return {**value, "optimizer": value.get("name")}
+            return {**value, "optimizer": value.get("name", "")}
         return value
 
 

@@ -134,7 +134,10 @@ def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> Ba
     location = error["loc"]
     key = ".".join(cut(str(part)) for part in location)
     if error["type"] == "extra_forbidden":
-        known = _keys_at(kind, location[:-1])
+        known, last = _keys_at(kind, location[:-1]), f".{location[-1]}"
+        # It may belong into a part, as `trials` into `search`; those of `more` are beyond these.
+        parts = [name.split(".") for name in known if name != "more"]
+        known += [deep for part in parts for deep in _keys_at(kind, part) if deep.endswith(last)]
         return unknown("key", key, known, code="unknown-key").at(source)
     if error["type"] == "missing":
         return BadInput(f"{source}: {key}: this key is required.", code="missing-key")
