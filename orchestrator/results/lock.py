@@ -74,8 +74,9 @@ def holder(place: Place) -> int | None:
     # Some shared file systems keep locks within each machine.
     if found is not None and found[2] != socket.gethostname():
         raise BadInput(
-            f"A process of another machine is writing to {place}: {said.strip()}. `orchestrate "
-            f"stop` ends it there; on Slurm, `scancel` ends its job.",
+            f"A process of another machine is writing to {place}, as its lock file says: "
+            f"{said.strip()}. `orchestrate stop` ends it there; on Slurm, `scancel` ends its job. "
+            f"If it was killed there, `orchestrate resume` goes on.",
             code="not-yours",
         )
     if free:
