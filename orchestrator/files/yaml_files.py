@@ -149,7 +149,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         # Reading from a pipe might never return, and a device may be endless.
         if not stat.S_ISREG(path.stat().st_mode):
-            raise BadInput(f"{path} must be a regular file: copy it to one.", code="not-a-file")
+            instead = "name a file in it" if path.is_dir() else "copy it to one"
+            raise BadInput(f"{path} must be a regular file: {instead}.", code="not-a-file")
         with path.open("rb") as file:
             content = file.read(LARGEST_FILE + 1)
         if len(content) > LARGEST_FILE:
