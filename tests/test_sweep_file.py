@@ -283,6 +283,9 @@ def test_budgets_are_the_larger_of_what_is_given(sweep_file: SweepFile) -> None:
     assert [study.budget_steps for study in plan(load_sweep(path)).studies] == [30, 30]
     longer = load_sweep(path, ["budget.at_least_steps=10"])
     assert [study.budget_steps for study in plan(longer).studies] == [28, 10]
+    only = {"recipes": [{"name": "sgd", "budget": {"inherit": 2}}]}
+    inheriting = plan(load_sweep(sweep_file(budget={"steps": 77}, **only))).studies
+    assert {(study.budget_steps, study.inherit) for study in inheriting} == {(77, 2)}
 
 
 @pytest.mark.dear

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +204,7 @@ def _refuse_with_program(sweep: Sweep, name: str, recipe: Recipe) -> None:
             f"when it measures what. If it measures seldom, say so: `every`.",
             code="no-effect",
         )
-    budget = recipe.budget or sweep.budget
+    budget = _budget(sweep, recipe)
     if budget is None or {*budget.model_dump(exclude_none=True)} <= {"inherit"}:
         raise BadInput(
             f"{name!r} is a program, so the sweep must say how long a trial may train: "
@@ -249,9 +250,8 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
     ]
     for batches, recipe, space in sorted(of_recipes, key=lambda part: part[0].largest):
         search = recipe.search or sweep.search
-        budget = recipe.budget or sweep.budget or asked.budget
+        budget = _budget(sweep, recipe, asked.budget)
         assert budget is not None, "a program without a budget was refused"
-        budget = budget.or_else(asked.budget)
         steps = budget.in_steps(batches, name, train_size)
         if (last := batches.stages[-1]).from_step >= steps:
             raise BadInput(
@@ -301,6 +301,11 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 precision=evaluate.precision,
             ),
         )
+
+
+def _budget(sweep: Sweep, recipe: Recipe, default: Budget | None = None) -> Budget | None:
+    given = [each for each in (recipe.budget, sweep.budget, default) if each is not None]
+    return reduce(Budget.or_else, given) if given else None
 
 
 def _grid(spacing: float, min_gap: int, budget_steps: int) -> EvaluationGrid:

@@ -131,9 +131,9 @@ class Budget(Part):
             raise BadInput("give steps, epochs, examples or at_least_steps", code="missing-key")
         return self
 
-    def or_else(self, other: Budget | None) -> Budget:
+    def or_else(self, other: Budget) -> Budget:
         """This one; the size of `other` where it says only what to inherit."""
-        if other and set(self.model_dump(exclude_none=True)) == {"inherit"}:
+        if set(self.model_dump(exclude_none=True)) == {"inherit"}:
             return other.model_copy(update={"inherit": self.inherit})
         return self
 
@@ -197,7 +197,8 @@ class Recipe(Part):
     search: Annotated[Search | None, STUDIES] = Field(default=None, examples=[{"trials": 8}])
     """A search of this recipe alone, in place of the sweep's. Default: the sweep's."""
     budget: Annotated[Budget | None, STUDIES] = Field(default=None, examples=[{"epochs": 20}])
-    """A budget of this recipe alone, in place of the sweep's. Default: the sweep's."""
+    """A budget of this recipe alone, in place of the sweep's, to which `inherit` alone is added.
+    Default: the sweep's."""
 
     @model_validator(mode="before")
     @classmethod
