@@ -73,6 +73,7 @@ SGD, BILLION = "recipe 'sgd'", 1000000000
 RECIPES = [{"name": f"r{i}", "optimizer": "sgd"} for i in range(201)]
 DECAYING = {"name": "sgd", "schedule": {"decay": "linear"}}
 ONLY_A_RATE = {"learning_rate": {"low": 0.1, "high": 1}}
+GRID = {"algorithm": "grid", "grid": {"learning_rate": 3}}
 AXES = {"learning_rate": 9999, "momentum": 9999}
 OFTEN = {"evaluate": {"spacing": 0, "min_examples": 1}}
 REFUSED: dict[str, list[tuple[Any, ...]]] = {
@@ -306,6 +307,19 @@ def test_the_sweeps_that_come_along_are_valid(name: str, small_data: Path) -> No
 
 def test_without_a_name_it_is_the_quickstart() -> None:
     assert len(plan(load_sweep(find_sweep_file(None))).studies) == 21
+
+
+@pytest.mark.parametrize(
+    "listed", [{"algorithm": "points", "points": [{"learning_rate": 0.1}] * 3}, GRID]
+)
+def test_a_recipe_with_nothing_to_search_heeds_no_points_of_others(
+    sweep_file: SweepFile, listed: dict[str, Any]
+) -> None:
+    fixed = {"name": "fixed", "optimizer": "sgd", "space": {"learning_rate": 0.2}}
+    path = sweep_file(recipes=["sgd", fixed], search=listed, batch_sizes=[64])
+    studies = plan(load_sweep(path)).studies
+    assert [study.trials for study in studies] == [3, 1]
+    assert studies[1].search.points == ({"learning_rate": 0.2},)
 
 
 EXAMPLES: dict[str, Any] = {

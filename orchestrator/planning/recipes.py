@@ -178,9 +178,14 @@ def _rate(space: Mapping[str, Entry], follows: str, batch_size: float) -> float:
     return rate
 
 
-def chosen_points(recipe: Recipe, search: Search, space: Space) -> tuple[dict[str, Value], ...]:
-    """The points that a search of algorithm `points` lists; empty for other algorithms."""
+def chosen_points(
+    recipe: Recipe, search: Search, space: Space, *, shared: bool
+) -> tuple[dict[str, Value], ...]:
+    """The points that a search of algorithm `points` lists; empty for other algorithms. A `shared`
+    search is that of other recipes, and does not apply where there is nothing to search."""
     names = searched(space)
+    if shared and not names and search.algorithm in ("grid", "points"):
+        return grid(space, {})
     with mistakes_in(f"recipe {recipe.name!r}: {search.algorithm}"):
         if search.algorithm == "grid":
             return grid(space, search.grid or even_axes(space, search.trials))

@@ -265,7 +265,8 @@ def studies_of(sweep: Sweep, name: str, asked: _Asked) -> Iterator[Study]:
                 code="not-together",
             )
         scaled = scaled_to(recipe, space, batches.first, batches.examples(steps))
-        chosen = chosen_points(recipe, search, scaled)
+        shared = recipe.search is None and any(map(searched, asked.spaces))
+        chosen = chosen_points(recipe, search, scaled, shared=shared)
         yield Study(
             workload=name,
             recipe=recipe.name,

@@ -118,7 +118,7 @@ Space = Mapping[str, Range | Choice | Value]
 """Metaparameter -> the range or choice that is searched, or a plain value, which is fixed."""
 
 
-def searched(space: Space) -> list[str]:
+def searched(space: Mapping[str, object]) -> list[str]:
     """The metaparameters that vary. They are the dimensions of the search."""
     return [name for name, entry in space.items() if isinstance(entry, Range | Choice)]
 
