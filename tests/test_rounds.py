@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import test_race
-from conftest import ended, following, make_trial
+from conftest import ended, following, make_trial, refused
 from hypothesis import given
 from hypothesis import strategies as st
 from test_race import Habits, World
@@ -348,6 +348,13 @@ def test_a_grid_has_both_ends_and_every_option() -> None:
 def test_the_axes_of_a_grid_are_even(trials: int, each: int) -> None:
     space = {name: Range(low=0, high=1) for name in "abc"}
     assert even_axes({**space, "fixed": 1}, trials) == dict.fromkeys("abc", each)
+
+
+def test_a_grid_with_choices_has_no_more_points_than_trials() -> None:
+    space = {"a": Range(low=0, high=1), "b": Choice(options=("x", "y", "z"))}
+    assert [len(grid(space, even_axes(space, trials))) for trials in (3, 5, 6, 20)] == [3, 3, 6, 12]
+    with refused("too-many", "3 points", "2 `trials`"):
+        even_axes(space, 2)
 
 
 def test_listed_points_are_tried_in_their_order_and_never_replaced() -> None:

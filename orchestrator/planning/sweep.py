@@ -85,8 +85,9 @@ class Search(Part):
     grid: dict[Text, Annotated[int, Field(ge=1, le=MOST_POINTS)]] = Field(
         default={}, examples=[{"learning_rate": 8, "momentum": 5}]
     )
-    """With `algorithm: grid`, the number of values on each axis. A metaparameter without an entry
-    stays in the middle of its range. Default: as many on every axis as `trials` allows."""
+    """With `algorithm: grid`, the number of values on each axis; of `options`, all are taken. A
+    metaparameter without an entry stays in the middle of its range. Default: as many on every axis
+    as `trials` allows."""
     points: list[dict[Text, Any]] = Field(
         default=[], max_length=MOST_POINTS, examples=[[{"learning_rate": 0.1, "momentum": 0.9}]]
     )

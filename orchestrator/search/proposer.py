@@ -147,4 +147,14 @@ def grid(space: Space, axes: Mapping[str, int]) -> tuple[Point, ...]:
 def even_axes(space: Space, trials: int) -> dict[str, int]:
     """The axes, with equally many values on each, of a grid of at most `trials` points."""
     names = searched(space)
-    return dict.fromkeys(names, max(1, math.floor(trials ** (1 / max(len(names), 1)) + 1e-9)))
+    options = [len(entry.options) for entry in space.values() if isinstance(entry, Choice)]
+    each, least = math.floor(trials ** (1 / max(len(names), 1)) + 1e-9), math.prod(options)
+    while each > 1 and least * each ** (len(names) - len(options)) > trials:
+        each -= 1
+    if least > trials:
+        raise BadInput(
+            f"every option of its choices makes {least:,} points, more than {trials:,} `trials`. "
+            f"Raise `trials`, or name the axes in `grid`: the others stay in the middle.",
+            code="too-many",
+        )
+    return dict.fromkeys(names, each)
