@@ -144,6 +144,7 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
     ("program", "sweep", "code", "told"),
     [
         ({"program": COMMAND.replace("seed}", "sead}")}, {}, "unknown-name", ["sead", "seed"]),
+        ({}, {"recipes": ["sgd"]}, "unknown-name", ["'sgd'", "`space`", "learning_rate"]),
         ({"program": "python quadratic.py {batch_size}"}, {}, "no-effect", ["learning_rate"]),
         ({"program": "python quadratic.py {args}"}, {}, "no-effect", ["{batch_size}"]),
         ({"program": f"{COMMAND} -{{args}}{{seed}}"}, {}, "wrong-value", ["-{args}{seed}"]),

@@ -70,7 +70,9 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
             code="given-twice",
         )
     known = [*params, *OF_TRIAL, *LISTS, *OTHERS]
-    refuse_unknown("placeholder of the command", sorted(placeholders(*program.command)), known)
+    space = f"recipe {study.recipe!r}, whose `space` names {', '.join(params) or 'nothing'}"
+    kind = f"placeholder of the command for {space}:"
+    refuse_unknown(kind, sorted(placeholders(*program.command)), known)
     named = [*params, *OF_TRIAL]
     refuse_unknown("metaparameter under `arguments`", sorted(program.arguments), named)
     names = [program.arguments.get(name, name) for name in {*params, *program.arguments}]
