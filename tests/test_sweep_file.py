@@ -115,8 +115,8 @@ REFUSED: dict[str, list[tuple[Any, ...]]] = {
         ({"resources": {"max_devices": 2}}, "resources", "`examples_per_device`"),
         ({"resources": {"examples_per_device": 9}}, "resources", "`max_devices`"),
         (search("halton", generation=4), "search", "`generation`", "halton"),
-        (search("points", points=[{"learning_rate": 1}], trials=4), "search", "`trials`", "points"),
-        (search("grid", max_launches=40), "search", "`max_launches`", "grid"),
+        (search("points", points=[{"learning_rate": 1}], trials=4), SGD, "`trials`", "points"),
+        (search("grid", max_launches=40), SGD, "`max_launches`", "grid"),
     ],
     "no-such-budget": [
         (cooled({}, budget={"steps": 1}), 1, 2),

@@ -34,6 +34,9 @@ ONLY = "only"
 """The key of a recipe's `space` that holds all metaparameters it searches. Without this key, the
 optimizer's search space supplies those that the recipe does not name."""
 
+USELESS = {"grid": ("max_launches",), "points": ("max_launches", "trials")}
+"""Search algorithm -> keys of a search that do nothing beside it."""
+
 COOLDOWN = "cooldown"
 """The key of a recipe's `schedule` that is no metaparameter."""
 
@@ -187,6 +190,10 @@ def chosen_points(
     if shared and not names and search.algorithm in ("grid", "points"):
         return grid(space, {})
     with mistakes_in(f"recipe {recipe.name!r}: {search.algorithm}"):
+        # Here, since runs that have such a key go on.
+        for key in USELESS.get(search.algorithm, ()):
+            if getattr(search, key) != Search.model_fields[key].default:
+                raise BadInput(f"`{key}` has no effect. Leave it out.", code="no-effect")
         if search.algorithm == "grid":
             return grid(space, search.grid or even_axes(space, search.trials))
         for point in search.points:

@@ -98,12 +98,9 @@ class Search(Part):
         for name in ("grid", "points"):
             if getattr(self, name) and self.algorithm != name:
                 raise BadInput(f"`{name}` is for algorithm: {name} only", code="no-effect")
-        listed = ("grid", "points")
-        useless = {"generation": (*DESIGN_NAMES, *listed), "max_launches": listed}
-        for name, algorithms in {**useless, "trials": ("points",)}.items():
-            default = Search.model_fields[name].default  # a run keeps it, whoever wrote it
-            if self.algorithm in algorithms and getattr(self, name) != default:
-                raise BadInput(f"`{name}` has no effect on {self.algorithm}", code="no-effect")
+        default = Search.model_fields["generation"].default  # a run keeps it, whoever wrote it
+        if self.algorithm in (*DESIGN_NAMES, "grid", "points") and self.generation != default:
+            raise BadInput(f"`generation` has no effect on {self.algorithm}", code="no-effect")
         if self.algorithm == "points" and not self.points:
             raise BadInput("algorithm: points needs `points`, a list", code="missing-key")
         if self.max_launches is not None and self.max_launches < self.trials:
