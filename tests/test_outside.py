@@ -264,6 +264,9 @@ def test_a_guess_is_a_mapping(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("step: n\nunit: steps")
     again = called("import", source, "--guess", "--map", tmp_path / "map.yaml")
     assert yaml.safe_load(again)["unit"] == "steps", "a name like epoch would say otherwise"
+    (tmp_path / "map.yaml").write_text("recipe: lr\nparams: lr")
+    again = called("import", source, "--guess", "--map", tmp_path / "map.yaml")
+    assert yaml.safe_load(again)["recipe"] == ["lr"]
 
 
 def test_texts_of_single_rows_name_runs_only_if_nothing_else_does(tmp_path: Path) -> None:

@@ -254,7 +254,8 @@ def _is_number(table: pa.Table, name: str) -> bool:
 
 
 def _distinct(table: pa.Table, names: Sequence[str]) -> int:
-    return len(table.select(names).group_by([*names]).aggregate([])) if names else 1
+    names = [*dict.fromkeys(names)]
+    return len(table.select(names).group_by(names).aggregate([])) if names else 1
 
 
 def _step_of_data(
