@@ -647,6 +647,22 @@ def test_names_of_runs_are_no_numbers(tmp_path: Path) -> None:
         assert (study.trials, study.repeats) == (1, len(names) - 1)
 
 
+def test_a_name_that_runs_share_is_told_apart_by_their_settings(tmp_path: Path) -> None:
+    for name in ("trial", "name"):
+        rows = [
+            {**row, name: lr if name == "trial" else "all"}
+            for size in (8, 16) for lr in (0.1, 0.2) for seed in (1, 2)
+            for row in curve(50, batch_size=size, lr=lr, seed=seed)
+        ]  # fmt: skip
+        run = imported(write(tmp_path / "a.csv", rows), tmp_path / name)
+        assert [(study.trials, study.repeats) for study in run.studies()] == [(2, 1)] * 2
+    # A run that was resumed has some steps twice, of which a schedule may know too little.
+    again = [row for n in (1, 2) for row in curve(60, run="a", batch_size=8, n=n)]
+    rows = [{**row, "lr": row["n"] / row["step"], "n": 1} for row in again]
+    (study,) = imported(write(tmp_path / "a.csv", rows), tmp_path / "again").studies()
+    assert (study.trials, study.repeats) == (1, 0)
+
+
 def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:
     rows = [row for seed in range(3) for row in curve(150, batch_size=8, lr=0.1, seed=seed)]
     source = write(tmp_path / "a.csv", rows)

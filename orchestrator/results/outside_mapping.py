@@ -246,7 +246,24 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
         others = [name for each in apart for name in _columns_in(found.get(each))]
         if key != "run" or ("run" not in found and _distinct(table, others) <= 0.9 * len(table)):
             take(key, [name for name in kinds if kinds[name] == key])
+    if "run" not in written:
+        found["run"] = _whole_run(table, found.get("run", ()), others, found)
     return Meaning(**found)
+
+
+def _whole_run(
+    table: pa.Table, run: Sequence[str], others: Sequence[str], found: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """`run`, with those of the `others` without which it has a step several times: it may number
+    the trials of each study anew, or name all seeds alike."""
+    rows = [*run, *_columns_in(found.get("step"))]
+    for name in others if run and _distinct(table, rows) < len(table) else ():
+        apart = _distinct(table, [*rows, name])
+        # That of a schedule has about as many values as steps, and a resumed run some steps twice.
+        is_set = name not in found.get("params", ()) or apart >= 2 * _distinct(table, [*run, name])
+        if is_set and not table[name].null_count and apart > _distinct(table, rows):
+            run, rows = (*run, name), [*rows, name]
+    return tuple(run)
 
 
 def _is_number(table: pa.Table, name: str) -> bool:
