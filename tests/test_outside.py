@@ -628,11 +628,12 @@ def test_numbers_as_people_and_spreadsheets_write_them(encoding: str, tmp_path: 
     rows = [("Größe", "batch_size", " step ", "val:err")] * 2  # a restart wrote them again
     rows[1:1] = [("1", "1,024", f"{row['step'] * 10:,}", f"{100 * row['val_loss']:.2f}%")
                  for row in curve(150)]  # fmt: skip
-    points, commas = tmp_path / "a.csv", tmp_path / "b.csv"
+    points, commas, tabs = (tmp_path / f"{name}.csv" for name in "abc")
     points.write_text("\n".join('"' + '","'.join(row) + '"' for row in rows), encoding)
     swapped = "\n".join(";".join(row) for row in rows[:-1]).translate(str.maketrans(",.", ".,"))
     commas.write_text(swapped.replace("%", ""), encoding)
-    for source in (points, commas):
+    tabs.write_text("\n".join(map("\t".join, rows)), encoding)
+    for source in (points, commas, tabs):
         (row,) = ask(imported(source, tmp_path / source.stem, params=["Größe"]), "val_err < 10")
         assert (row.batch_size, row.steps) == (1024, 1100)
 

@@ -103,7 +103,7 @@ def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
             return _csv(pa.py_buffer(text.encode()), flaws)
     between = max(",;\t", key=names.count)
     # Where commas are decimal points, others stand between numbers.
-    comma = between != "," and re.search(rf'(^|{between})"?-?\d+,\d', rows, re.MULTILINE)
+    comma = between != "," and _has_decimal_commas(rows, between)
     titles = [title.strip('"\r') for title in names.split(between)]
     # Texts are few, however many rows they are in.
     options = pa_csv.ConvertOptions(
@@ -134,6 +134,20 @@ def _csv(source: Path | pa.Buffer, flaws: list[str]) -> pa.Table:
             texts = pc.replace_substring_regex(column.cast(pa.string()), r"\.(\d{3})\b", r",\1")
             table = table.set_column(at, table.column_names[at], texts)
     return table
+
+
+def _has_decimal_commas(rows: str, between: str) -> bool:
+    """Whether numbers are written as 0,5 or 1.024,5. What may be 1,024 is such a number unless
+    others are as 0.5 or 1,024.5."""
+
+    def seen(number: str) -> bool:
+        cell = rf'(?i:(?:^|{between})"?-?{number}(?:e[-+]?\d+|\s?%)?"?\s*(?:{between}|$))'
+        return re.search(cell, rows, re.MULTILINE) is not None
+
+    no_thousands = r"(?![1-9]\d{{0,2}}(?:\{}\d{{3}})+\b)".format
+    return seen(no_thousands(",") + r"\d[\d.]*,\d+") or (
+        seen(r"[\d.,]*,\d+") and not seen(no_thousands(".") + r"[\d,]*\.\d+")
+    )
 
 
 def _parquet(path: Path, flaws: list[str]) -> pa.Table:
