@@ -352,6 +352,24 @@ def test_a_setting_called_like_what_was_measured_hides_it_only_if_it_is_one(tmp_
     assert [(row.steps, row.params) for row in found] == [(20, {"lr": 0.1})] * 2
 
 
+def test_tokens_that_a_run_has_seen_are_no_scale(tmp_path: Path) -> None:
+    rows = {size: [{"tokens": at * 4096 * size, "loss": 10 / at} for at in range(1, 41)]
+            for size in (8, 16)}  # fmt: skip
+    table = [{"run": f"r{size}", "batch_size": size, "step": at, **row}
+             for size, each in rows.items() for at, row in enumerate(each, 1)]  # fmt: skip
+    for size, each in rows.items():
+        (place := tmp_path / f"runs/{size}").mkdir(parents=True)
+        (place / "config.json").write_text(json.dumps({"batch_size": size, "steps": 5000}))
+        write(place / "a.csv", each)
+    for source, mapping in (
+        (write(tmp_path / "a.csv", table), {}),
+        (tmp_path / "runs", {"tokens_per_example": 4096}),
+    ):
+        found = ask(imported(source, tmp_path / f"of_{source.stem}", **mapping), "loss < 0.6")
+        assert [(row.batch_size, row.steps) for row in found] == [(8, 17), (16, 17)]
+        assert {row.workload for row in found} == {source.stem}
+
+
 def test_a_configuration_in_json_is_no_yaml(tmp_path: Path) -> None:
     write(tmp_path / "a.csv", curve(50))
     config, settings = tmp_path / "config.json", {"batch_size": 8, "note": "\U0001f600"}

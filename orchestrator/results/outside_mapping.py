@@ -217,6 +217,9 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
 
     for key, (number, words) in NAMES.items():
         columns = look(words, number)
+        if key == "step" and settings is not None:  # one that is set is the length of the run
+            also = [*columns, *look(AMOUNTS, True)]
+            columns = [name for name in also if name not in settings] or columns
         if key == "batch_size" and columns:
             # Two columns of the batch size would be multiplied. One that may be of a single device
             # or pass is none: only its owner knows.
@@ -231,12 +234,20 @@ def guess(table: pa.Table, written: Mapping[str, Any], settings: Collection[str]
             take("step", name)
     take("unit", AMOUNTS.get(_plain(found.get("step") or "").removeprefix("train_")))
     scale = {variable: name for variable in SCALE for name in look(SCALE[variable], True)[:1]}
-    large = {v: name for v, name in scale.items() if (pc.min(table[name]).as_py() or 0) >= 1000}
-    take("scale", large)
+    run, step = found.get("run", ()), _columns_in(found.get("step"))
+    rows = _distinct(table, [*run, *step])
+
+    def is_scale(name: str) -> bool:
+        # One that was measured, or has a value for each step of a run, says how far it has come.
+        measured = settings is not None and name not in settings
+        grows = run and 2 * _distinct(table, [*run, name]) > rows > 2 * _distinct(table, run)
+        return not measured and not grows and (pc.min(table[name]).as_py() or 0) >= 1000
+
+    take("scale", {v: name for v, name in scale.items() if is_scale(name)})
     if "step" not in found and "data" in found.get("scale", {}):
         known = [found["scale"]["data"], *found.get("batch_size", ())]
-        step, tokens = _step_of_data(table, known, look(free.values(), True))
-        take("step", step)
+        length, tokens = _step_of_data(table, known, look(free.values(), True))
+        take("step", length)
         take("tokens_per_example", tokens)
     fixed = [name for key in ("batch_size", "seed", "run") for name in found.get(key, ())]
     kinds = {name: _kind(table, name, fixed, settings) for name in free}
