@@ -76,6 +76,17 @@ def test_a_minimum_at_an_end_or_nowhere_is_no_number() -> None:
     assert lonely.holds(SIZES[3]), "the lowest point between two high ones"
 
 
+def test_values_that_are_equal_say_nothing_of_how_far_others_scatter() -> None:
+    noise = 0.1 * np.random.default_rng(0).standard_normal(len(SIZES))
+    scattered = points(valley(SIZES, 20) + noise)
+    (alone,) = minima([scattered])
+    beside, tied = minima([scattered, points(np.ones(len(SIZES)))])
+    assert (beside, tied.ends) == (alone, (0, math.inf))
+    four = points(np.array([0.7, 0.4, 0.2, 0.1, 0.1, 0.1, 0.1, 0.3, 0.5]))
+    (beside, _) = minima([scattered, four])
+    assert beside.ends == pytest.approx(alone.ends, rel=0.5), "four of them are the lowest"
+
+
 def planted(
     truth: Callable[[float, float], float], chance: np.random.Generator, *, scatter: float = 0.0
 ) -> list[ScalePoint]:

@@ -22,8 +22,8 @@ from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.records import ENOUGH_SIZES
 
 HIGH = 6.0
-"""Points further above the lowest one than so many times the fourth lowest are not used: walls say
-little about the bottom of a valley."""
+"""Points further above the lowest one than so many times the fourth lowest, or the next where that
+one is as low, are not used: walls say little about the bottom of a valley."""
 
 DEVIATIONS = np.array([0.7, 1.4])
 """Changes of the curvature over one doubling, as shares of the curvature of the parabola."""
@@ -34,6 +34,9 @@ and the number of those up to the whole height."""
 
 FREE = 30.0
 """Standard deviation of the coefficients of the parabola in heights of the valley: no knowledge."""
+
+TIED = 1e-12
+"""Height up to which all values of a valley count as equal."""
 
 KINK = 2.0
 """Size of the change of slope at a kink, in heights of the valley over half its width: the standard
@@ -61,7 +64,7 @@ def minima(curves: Sequence[Points]) -> list[Estimate]:
     from scipy.special import logsumexp
 
     valleys = [_Valley(points) for points in curves]
-    heights = [valley.height for valley in valleys]
+    heights = [valley.height for valley in valleys if valley.height > TIED] or [TIED]
     scatter = np.geomspace(LEAST * min(heights), max(heights), SCATTERS)
     likelihoods = [valley.likelihoods(scatter) for valley in valleys]
     # How likely each scatter is, by all curves.
@@ -78,7 +81,7 @@ class _Valley:
         self.sizes = points.log_sizes[used]
         self.values = points.values[used] - points.values[used].min()
         self.errors = points.errors[used]
-        self.height = max(float(self.values.max()), 1e-12)
+        self.height = max(float(self.values.max()), TIED)
         self.is_whole = used.start == 0, used.stop == len(points.values)
         self.compared_at = np.linspace(self.sizes[0], self.sizes[-1], COMPARED_AT)
         everywhere = np.concatenate([self.sizes, self.compared_at])
@@ -118,7 +121,7 @@ class _Valley:
         found: Floats = (ratio**2 - np.log(precision)) / 2 + log_ndtr(ratio)
         found -= ((fit + size) / 2)[..., None]
         found[..., 1:] -= np.log(kinks.shape[1] - 1)
-        return found
+        return found * (self.height > TIED)  # equal values, as of rounding, tell no scatter
 
     def minimum(self, scatter: Floats, likelihoods: Floats) -> Estimate:
         from scipy.special import logsumexp, ndtr, ndtri
@@ -156,5 +159,6 @@ def _near(values: Floats) -> slice:
     """The points of the valley: from the first to the last one that is not much higher than the
     lowest. High ones between them are scatter: without them, too few may be left."""
     above = values - values.min()
-    near = np.flatnonzero(above <= HIGH * np.sort(above)[min(ENOUGH_SIZES, len(values)) - 1])
+    fourth = np.sort(above)[min(ENOUGH_SIZES, len(values)) - 1 :]
+    near = np.flatnonzero(above <= HIGH * fourth[fourth > 0].min(initial=np.inf))
     return slice(near[0], near[-1] + 1)
