@@ -33,7 +33,7 @@ from orchestrator.analysis.scale_laws import (
 from orchestrator.analysis.scaling import Scaling
 from orchestrator.analysis.valleys import Points, minima
 from orchestrator.records import FinishedTrial, Measurement, Outcome, Range, Study, Trial
-from orchestrator.results import RunFiles, Within
+from orchestrator.results import GoalOf, RunFiles, Within
 
 SIZES = 2 ** np.arange(1, 10)
 DATA = 2.0**14
@@ -309,6 +309,13 @@ def test_laws_of_several_amounts_say_which(scaled: RunFiles) -> None:
     assert [law.quantity for law in laws] == [f"{BEST_BATCH} within examples=8192"]
     again = scale_answer({"": scaled}, within=[Within.parse("examples=8192")] * 2)
     assert again.laws[0].points == laws[0].points, "no amount counts twice"
+
+
+def test_a_goal_that_is_asked_for_says_which_value_is_best(scaled: RunFiles) -> None:
+    found = scale_answer({"": scaled}, goals=[GoalOf.parse("val/loss > 0")])
+    best = next(one for one in found.bests if one.workload == "w2")
+    highest = best_batch_sizes(scaled, "val/loss", maximise=True)
+    assert best.points == highest[2].points
 
 
 def test_runs_of_equal_names_are_told_apart(scaled: RunFiles) -> None:

@@ -290,6 +290,10 @@ def scale_answer(
     curves: list[Scaling] = []
     scales: dict[str, Mapping[str, float]] = {}
     metric = metric or _metric_of(next(iter(runs.values())), goals)
+    if maximise is None:  # for all runs alike
+        asked = [one.goal for one in goals]
+        asked += [goal for run in runs.values() for study in run.studies() for goal in study.goals]
+        maximise = any((goal.metric, goal.direction) == (metric, ">") for goal in asked)
     for name, run in runs.items():
         label = f"{name}: " if len(runs) > 1 else ""
         found = best_batch_sizes(run, metric, within=within, maximise=maximise)

@@ -40,7 +40,7 @@ MaximiseOption = Annotated[
     bool | None,
     typer.Option(
         "--maximise/--minimise",
-        help="Whether the largest or the smallest value is best. Default: as in the run's goals, "
+        help="Whether the largest or the smallest value is best. Default: as in the goals, "
         "else the smallest.",
     ),
 ]
