@@ -128,6 +128,7 @@ def test_devices_are_not_said_to_be_busy_beyond_what_was_measured() -> None:
     assert only_overhead.devices(1024) == [1]
     no_overhead = devices_of(step_times(0, 0.001)[6:])["sgd"]
     assert no_overhead.busy_from == 64
+    assert no_overhead.devices(32) == [], "no step is priced that is shorter than any measured"
     assert devices_of(step_times(0.02, 0.001)[:1]) == {}
     assert "sgd" in devices_of(step_times(0.02, 0.001)[:2])
 

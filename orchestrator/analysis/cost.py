@@ -48,12 +48,14 @@ class Device:
 
     def devices(self, batch_size: int) -> list[int]:
         """Numbers of devices for a batch size: those timed, and others, each twice the one before,
-        from as many examples per device as were measured down to what keeps it busy."""
+        from as many examples per device as were measured down to what keeps it busy. On none are
+        there fewer examples than were measured: a line without overhead makes such steps free."""
         fewest = math.ceil(batch_size / self.largest)
         most = max(fewest, batch_size // self.busy_from)
         doubled = (fewest * 2**n for n in range(math.ceil(math.log2(most / fewest))))
         timed = (count for count in self.timed if fewest <= count <= batch_size)
-        return sorted({*doubled, most, *timed})
+        every = {*doubled, most, *timed}
+        return sorted(n for n in every if math.ceil(batch_size / n) >= self.smallest)
 
     def step_seconds(self, batch_size: int, devices: int) -> float:
         """Seconds of a step, with the exchange of gradients as far as it was measured."""
