@@ -52,6 +52,7 @@ from orchestrator.report.style import COLOURS, Drawing, mark
 from orchestrator.report.trials import all_tried, outcomes, tried_of
 from orchestrator.results import BestRow, FrontierRow, RunFiles, StepTime, column_of, frontier_of
 from orchestrator.results.archive import import_archive
+from orchestrator.results.frontier import Leader
 from orchestrator.results.repeats import WinnerRepeats
 from orchestrator.results.tables import tables_of
 
@@ -350,17 +351,24 @@ def test_of_a_curve_the_figure_shows_all_that_its_points_allow() -> None:
     assert min(around.y) < min(middle.y) < max(middle.y) < max(around.y)
 
 
-def test_whiskers_show_other_trials_only_where_their_error_is_known() -> None:
+def test_whiskers_are_told_where_they_are_drawn() -> None:
     again = WinnerRepeats(
         trial=3, params={"learning_rate": 0.1}, count=2, reached=2, median=1024, low=1000,
         high=1048, confidence=0.5, resolution=8, steps=(1000, 1048),
         medians=((1, 1000.0, 10), (2, 1100.0, 5), (3, 1024.0, 5)),
     )  # fmt: skip
-    for searched, known in ((None, False), (1, True)):
-        rows = [replace(row, repeats=again, searched=searched) for row in ROWS[:2]]
+    once = replace(again, count=1, reached=1, steps=(1024,))
+    leaders = tuple(Leader(trial=n, steps=1024 + n, resolution=8) for n in range(3))
+    for repeats, searched, said in (
+        (again, None, "repeats; its whiskers show where it would lie with other seeds."),
+        (again, 1, "repeats; its whiskers show where it would lie with other seeds and other tr"),
+        (once, 1, "median of repeats. Without whiskers,"),
+        (None, None, "any trial. Without whiskers,"),
+        (None, 1, "any trial; its whiskers show where it would lie with other trials."),
+    ):
+        rows = [replace(r, repeats=repeats, searched=searched, leaders=leaders) for r in ROWS[:2]]
         panel = Panel(workload="w", goal=GOAL, rows=rows)
-        readings = panel_section(1, panel, lambda *told: told[3], several=False)
-        assert ("other seeds and other trials" in readings) is known
+        assert said in panel_section(1, panel, lambda *told: told[3], several=False)
 
 
 def test_the_fewest_steps_of_curves_that_are_compared_may_not_be_the_fewest_of_all() -> None:

@@ -158,14 +158,16 @@ def _reading(panel: Panel) -> str:
     curves = grouped(points, lambda point: point.recipe).values()
     errors = [errors_of(of_curve) for of_curve in curves]
     known = all(one.few_trials is not None for one in errors)
+    shown = "; its whiskers show where it would lie with other "
     kinds = {point.is_median for point in points}
     if True in kinds:
-        said.append(
-            f"A point is the median of repeats; its whiskers show where it would lie with other "
-            f"seeds{' and other trials' * known}."
-        )
+        others = f"{shown}seeds{' and other trials' * known}"
+        others *= any(one.seeds is not None for one in errors)
+        said.append(f"A point is the median of repeats{others}.")
     if False in kinds:
-        said.append("Without repeats, a point is the fewest steps of any trial.")
+        others = f"{shown}trials"
+        others *= any(one.seeds is None and one.few_trials is not None for one in errors)
+        said.append(f"Without repeats, a point is the fewest steps of any trial{others}.")
     if any(one.few_trials is None and one.seeds is None for one in errors):
         said.append("Without whiskers, it is not known how lucky a point was; repeats would tell.")
     said += cooled_sentences(panel.drawn.rows)
