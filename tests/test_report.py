@@ -378,6 +378,13 @@ def test_the_fewest_steps_of_curves_that_are_compared_may_not_be_the_fewest_of_a
     assert "over sgd, which takes the fewest steps of those in the table above." in said
 
 
+def test_studies_whose_repeats_reached_the_goal_are_counted() -> None:
+    """Of a recipe with nothing to search, the only trial may miss what most repeats reach."""
+    again = WinnerRepeats(count=3, reached=2, median=9, low=8, high=9, confidence=0, resolution=1)
+    text = words_of(Panel(workload="w", goal=GOAL, rows=[replace(UNREACHED, repeats=again)]))
+    assert "1 of 1 studies reached the goal" in text
+
+
 def test_nothing_is_said_of_curves_that_are_not_there() -> None:
     for rows, drawn in (([UNREACHED], False), (ROWS, True)):
         panel = Panel(workload="w", goal=GOAL, rows=rows)

@@ -98,5 +98,5 @@ def _frontier(panel: Panel) -> str:
 
 def _reached(panel: Panel) -> str:
     rows = [*panel.rows, *panel.growing]
-    reached = sum(row.steps is not None for row in rows)
+    reached = sum(row.steps_answered is not None for row in rows)
     return f"The winner of each study; {reached:,} of {len(rows):,} studies reached the goal"
