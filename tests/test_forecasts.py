@@ -26,6 +26,7 @@ from orchestrator.analysis.forecasts import (
 )
 from orchestrator.analysis.words import in_words
 from orchestrator.cli import app
+from orchestrator.cli.forecast import _lines
 from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results import RunFiles, frontier_of
 
@@ -181,6 +182,13 @@ def test_a_forecast_is_corrected_by_what_was_measured() -> None:
     measured = f"{ROOT}/atlas/runs/digits_cnn.zip"
     found = command(*TRIAL, "learning_rate=0.3", "--steps", "64", "--calibrate", measured).stdout
     assert "Corrected forecast: a fifth more examples at batch size" in found
+
+
+def test_one_measured_curve_is_one_curve() -> None:
+    one = course([1.0, 1.0], [40.0, 40.0], [0, 10])
+    found = Forecast(workload="w", recipe="sgd", batch_size=8, trainings=1, noise_scale=foretold([one]))
+    told = " ".join(_lines(found, one, [Estimate(value=2.0, low=1.0, high=4.0)]))
+    assert "For 1 measured curve, the forecast was" in told
 
 
 def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:

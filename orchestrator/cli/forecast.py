@@ -20,7 +20,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.terminal import answer, complain, say
 from orchestrator.cli.trial import announce, follow, parse_settings
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -147,8 +147,8 @@ def _lines(found: Forecast, course: NoiseCourse, ratios: Sequence[Estimate]) -> 
     factor = factor_in_words(together(ratios))
     return [
         *lines,
-        f"For {len(ratios)} measured curves, the forecast was {factor} times the measured critical "
-        f"batch size.",
+        f"For {counted(len(ratios), 'measured curve')}, the forecast was {factor} times the "
+        f"measured critical batch size.",
         f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.",
     ]
 
