@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import NoReturn
 
@@ -623,8 +623,9 @@ def test_step_times_of_runs_on_different_machines_are_not_compared() -> None:
         return Panel(workload="w", goal=GOAL, rows=[], devices=devices_of(times))
 
     for slow, used in ((1.0, True), (5.0, False)):
-        both = gathering._joined(panel("a: sgd", 1.0), panel("b: sgd", slow))
-        assert (bool(both.devices), not both.doubts) == (used, used)
+        runs = panel("a: sgd", 1.0), panel("b: sgd", slow), panel("c: sgd", 1.0)
+        every = gathering._timed_alike(reduce(gathering._joined, runs))
+        assert (bool(every.devices), not every.doubts) == (used, used)
 
 
 def test_axes_of_laws_keep_the_names_of_metrics() -> None:

@@ -125,7 +125,7 @@ def panels_of(sources: Sequence[Source], price: float | None = None) -> list[Pan
         panel = source.panel(answer, max(MOST_LISTED // max(studies, 1), 2))
         key = (panel.workload, panel.goal)
         panels[key] = _joined(panels[key], panel) if key in panels else panel
-    return [*panels.values()]
+    return [_timed_alike(panel) for panel in panels.values()]
 
 
 def _detailed(answers: Sequence[Panel]) -> list[Panel]:
@@ -160,8 +160,12 @@ def _joined(one: Panel, other: Panel) -> Panel:
             parts[field.name] = [*mine, *theirs]
         elif isinstance(mine, bool):
             parts[field.name] = mine or theirs
-    if doubts := doubts_between(parts["devices"]):  # as of runs on different machines
-        parts |= {"devices": {}, "doubts": [*parts["doubts"], *doubts]}
     if not (one.detailed is other.detailed is None):
         parts["detailed"] = {*one.drawn.recipes, *other.drawn.recipes}
     return replace(one, **parts)
+
+
+def _timed_alike(panel: Panel) -> Panel:
+    """Without step times if they can't be compared, as of runs on different machines."""
+    doubts = doubts_between(panel.devices)
+    return replace(panel, devices={}, doubts=[*panel.doubts, *doubts]) if doubts else panel
