@@ -22,10 +22,10 @@ BY_STEP_TIMES = (
 )
 
 BY_STEPS = (
-    "Not all step times are known, so steps stand for time and examples for work. Fastest: of all "
-    "batch sizes within 10 % of the fewest steps, the batch size with the fewest examples. "
-    "Cheapest: of all batch sizes within 10 % of the fewest examples, the batch size with the "
-    "fewest steps. Balanced: the smallest product of steps and examples."
+    "Not all batch sizes have step times that can be used, so steps stand for time and examples "
+    "for work. Fastest: of all batch sizes within 10 % of the fewest steps, the batch size with "
+    "the fewest examples. Cheapest: of all batch sizes within 10 % of the fewest examples, the "
+    "batch size with the fewest steps. Balanced: the smallest product of steps and examples."
 )
 
 
