@@ -186,7 +186,9 @@ def test_a_forecast_is_corrected_by_what_was_measured() -> None:
 
 def test_one_measured_curve_is_one_curve() -> None:
     one = course([1.0, 1.0], [40.0, 40.0], [0, 10])
-    found = Forecast(workload="w", recipe="sgd", batch_size=8, trainings=1, noise_scale=foretold([one]))
+    found = Forecast(
+        workload="w", recipe="sgd", batch_size=8, trainings=1, noise_scale=foretold([one])
+    )
     told = " ".join(_lines(found, one, [Estimate(value=2.0, low=1.0, high=4.0)]))
     assert "For 1 measured curve, the forecast was" in told
 
