@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, called
+from test_frontier import write_run
 
 from orchestrator.analysis import scalings
 from orchestrator.analysis.methods import methods_of
@@ -70,6 +71,15 @@ def test_methods_say_when_trials_ended_and_that_a_run_goes_on() -> None:
     assert "The run has not finished." not in whole
     unfinished = methods_of(run, [replace(first, finished=False), *others])
     assert "The run has not finished." in unfinished
+
+
+def test_methods_of_one_trial_that_misses_its_goal_tell_of_no_steps(tmp_path: Path) -> None:
+    write_run(tmp_path, [("exhausted", [0.5, 0.4])], "val/error < 0.2")
+    run = RunFiles(tmp_path)
+    said = methods_of(run, frontier_of(run))
+    assert "The run holds 1 trial and 0 repeats." in said
+    assert "Steps are" not in said
+    assert "Intervals" not in said
 
 
 def test_tables_hold_the_numbers_of_the_answers(rows: list[FrontierRow]) -> None:

@@ -10,7 +10,7 @@ from orchestrator.analysis.points import beside_minima, curves_of, has_medians
 from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import batch_sizes_of, ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
-from orchestrator.records import Choice, Range, Study, Value, short
+from orchestrator.records import Choice, Range, Study, Value, counted, short
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -29,11 +29,11 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
         said.append("The trainings were made elsewhere, and their files were imported.")
     elif "recipes" in (sweep := run.sweep()):
         said += [*_search(sweep, studies), *_trials(studies)]
-    if goals:
+    if reached := any(row.steps_answered is not None for row in rows):
         said.append(_repeats([] if run.imported else studies, rows))
     if not all(row.finished for row in rows):
         said.append("The run has not finished.")
-    if curves_of(rows):
+    if reached and curves_of(rows):
         said.append(_INTERVALS)
     said.append(_amount(run, studies))
     return " ".join(filter(None, said))
@@ -57,9 +57,10 @@ def _search(sweep: Mapping[str, Any], studies: Sequence[Study]) -> list[str]:
         recipes = dict.fromkeys(study.recipe for study in mine)
         of = listed([*recipes]) if len(mine) < len(studies) else "each recipe"
         same = ", the same at all batch sizes" * (not mine[0].search.is_adaptive)
+        trials = [study.trials for study in mine]
         said.append(
             f"At each batch size of {of}, a {algorithm} search with seed {sweep['seed']} tried "
-            f"{ends_of([study.trials for study in mine])} points{same}."
+            f"{ends_of(trials)} point{'s' * (max(trials) > 1)}{same}."
         )
     spaces: dict[str, dict[str, list[str]]] = {}  # recipe -> space -> workloads
     for name, workload in dict.fromkeys((study.recipe, study.workload) for study in studies):
@@ -129,8 +130,8 @@ def _medians(studies: Sequence[Study]) -> str:
     times, best = ends_of([study.repeats for study in mine]), mine[0].repeat_best
     chose = ends_of([study.choosing for study in mine])
     said = (
-        f"The best point was trained {times} times again with other seeds. Steps are medians of "
-        f"these."
+        f"The best point was trained {times} time{'s' * (times != '1')} again with other seeds. "
+        f"Steps are medians of these."
         if best == 1
         else f"The best {best} points were each trained {chose} times again with other seeds, and "
         f"these chose the point with the lowest median. It was trained {times} times again in all, "
@@ -149,4 +150,5 @@ def _amount(run: RunFiles, studies: Sequence[Study]) -> str:
     commit = f", commit {facts['commit']}" if facts.get("commit") else ""
     made = f" It was made with orchestrate-batch-size {facts['version']}{commit}" if facts else ""
     made += f", {packages}" if packages and not run.imported else ""
-    return f"The run holds {trials:,} trials and {repeats:,} repeats.{made}{'.' if made else ''}"
+    holds = f"{counted(trials, 'trial')} and {counted(repeats, 'repeat')}"
+    return f"The run holds {holds}.{made}{'.' if made else ''}"
