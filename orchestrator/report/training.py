@@ -82,7 +82,7 @@ def training_curves(panel: Panel, show: Show) -> str:
         few = f", of {MOST_CURVES} batch sizes of {len(curves):,}" * (len(curves) > MOST_CURVES)
         said = "Dark lines are small batch sizes, bright lines large ones."
         if not panel.is_imported:
-            said += " A trial stops at its goal unless the sweep asks it to go on."
+            said += " A trial of a search stops at its goal unless the sweep asks it to go on."
         if trained := [one.trained for one in curves if one.trained is not None]:
             said += (
                 f" Points are ends of cooldowns, lines the trunks that they leave. With all of "
