@@ -73,6 +73,15 @@ def test_average_is_that_of_the_weights_visited() -> None:
     assert weight.item() == visited[-1]
 
 
+def test_an_average_of_half_precision_keeps_small_shares() -> None:
+    weight = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    average = Average([weight], 0.999)
+    for _ in range(2000):
+        average.update()
+    with average.in_place():
+        assert weight.item() == 1
+
+
 def test_averages_are_measured_beside_the_weights_and_change_nothing() -> None:
     plain, _ = run_trial(make_trial())
     averaged, _ = run_trial(make_trial(params={"learning_rate": 0.1, "ema_decay": 0.5}))

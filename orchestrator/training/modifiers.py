@@ -70,12 +70,17 @@ class Average:
     def __init__(self, parameters: Sequence[nn.Parameter], decay: float) -> None:
         self._parameters: list[Tensor] = list(parameters)
         self._decay = decay
-        self._sums = [torch.zeros_like(parameter) for parameter in parameters]
+        # In half precision, a small share of a weight would be rounded away.
+        self._sums = [
+            torch.zeros_like(p, dtype=torch.promote_types(p.dtype, torch.float32))
+            for p in parameters
+        ]
         self._steps = 0
 
     @torch.no_grad()
     def update(self) -> None:
-        torch._foreach_lerp_(self._sums, self._parameters, 1 - self._decay)
+        weights = [p.to(total) for p, total in zip(self._parameters, self._sums, strict=True)]
+        torch._foreach_lerp_(self._sums, weights, 1 - self._decay)
         self._steps += 1
 
     @contextmanager
