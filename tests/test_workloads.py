@@ -237,11 +237,12 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
         ("def data(self, d): return {'train': (1, 2)}", ("wrong-data", "{'train': 'tuple'}")),
         ("def data(self, d): return 3", ("wrong-data", "Loaded(data_set)", "int")),
         ("def model(self): return BatchNorm1d(2)", ("needs-ghosts", "with_ghosts")),
+        ("def model(self): return LazyLinear(2)", ("wrong-value", "LazyLinear of Broken", "seed")),
     ],
 )
 def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any) -> None:
     (tmp_path / "mine.py").write_text(
-        f"{OWN}\nfrom torch.nn import BatchNorm1d, Linear\nclass Broken(Blobs):\n    {body}\n"
+        f"{OWN}\nfrom torch.nn import BatchNorm1d, LazyLinear, Linear\nclass Broken(Blobs):\n    {body}\n"
     )
     with refused(*said):
         single_trial(
@@ -249,10 +250,11 @@ def test_half_written_workloads_are_refused(tmp_path: Path, body: str, said: Any
         )
 
 
-def test_a_model_that_has_been_trained_before_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["NET", "nn.Sequential(NET, nn.Linear(2, 2))"])
+def test_a_model_that_has_been_trained_before_is_refused(tmp_path: Path, model: str) -> None:
     """The second training would go on with the weights of the first, or of what tried it out."""
-    (tmp_path / "mine.py").write_text(OWN.replace("return nn.Lin", "return NET\nNET = nn.Lin"))
-    with refused("wrong-value", "`model` of Blobs", "each time"):
+    (tmp_path / "mine.py").write_text(OWN.replace("return nn.Lin", f"return {model}\nNET = nn.Lin"))
+    with refused("wrong-value", "`model` of Blobs", "a Linear", "each time"):
         orchestrator.train(f"{tmp_path}/mine.py:Blobs", optimizer="sgd", batch_size=8, steps=1)
 
 

@@ -49,7 +49,7 @@ class Made(dict[tuple[object, ...], tuple[nn.Module, list[nn.Module]]]):
                     raise wrong_value("What `model` returns", "a torch.nn.Module", new)
                 self[key] = new, [module for module in new.modules() if not module.training]
             else:
-                MADE.discard(self[key][0])
+                MADE.difference_update(self[key][0].modules())
             known, frozen = self[key]
             known.train()
             for module in frozen:

@@ -41,7 +41,8 @@ second. torch wants it where it is given the gradient of the losses, which is th
 
 
 MADE: WeakSet[nn.Module] = WeakSet()
-"""The models that trials of this process began with. One that comes again has been trained."""
+"""The models that trials of this process began with, and their layers that are trained. One that
+comes again has been trained."""
 
 
 class Trainer:
@@ -428,13 +429,25 @@ def fresh_model(workload: Workload, seed: int, device: torch.device) -> nn.Modul
         # torch.manual_seed records each call stack for CUDA: 5 ms, and memory that is never freed.
         torch.default_generator.manual_seed(seed)
         model = workload.model().to(device)
-    if model in MADE:
+    name, trained = type(workload).__name__, [model]
+    for module in model.modules():
+        weights = [*module.parameters(recurse=False)]
+        if any(map(nn.parameter.is_lazy, weights)):
+            raise BadInput(
+                f"Layers of a new model must have their weights, but a {type(module).__name__} of "
+                f"{name} gets them with its first batch, whatever the trial's seed. Give its "
+                "sizes, or put an example through the model in `model`.",
+                code="wrong-value",
+            )
+        if any(weight.requires_grad for weight in weights):
+            trained.append(module)
+    if again := [module for module in trained if module in MADE]:
         raise BadInput(
-            f"`model` of {type(workload).__name__} returns a model that it returned before, which "
-            f"has been trained since. Make a new one each time.",
+            f"`model` of {name} returns a {type(again[0]).__name__} that it returned before, which "
+            "has been trained since. Make a new one each time.",
             code="wrong-value",
         )
-    MADE.add(model)
+    MADE.update(trained)
     # Hugging Face's `from_pretrained` returns the whole model in evaluation mode, which does not
     # mean that its layers are frozen.
     return model if model.training else model.train()
