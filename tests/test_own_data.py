@@ -18,7 +18,8 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import IterableDataset, default_collate
 
 from orchestrator import Classification, Loaded, NextToken, Tensors, with_ghosts
-from orchestrator.workloads import example_seeds, load_workload, splits_of
+from orchestrator.workloads import Subset, example_seeds, load_workload, splits_of
+from orchestrator.workloads.base import logits_of
 from orchestrator.workloads.trees import divided, leaves, mapped
 
 Pair = namedtuple("Pair", ["image", "label"])
@@ -134,6 +135,9 @@ class Counted(Stream):
         (lambda: Tensors({"x": SEVERAL, "y": [1]}), ("wrong-data", "['y'][0]", "int")),
         (lambda: Tensors(Stream()), ("wrong-data", "Loaded", "Stream")),
         (lambda: Tensors(torch.zeros(2), SEVERAL), ("wrong-data", "(2,)", "(3,)")),
+        (lambda: Subset(Counted(), [0]), ("wrong-value", "Loaded(data_set)", "Counted")),
+        (lambda: Subset(Tensors(SEVERAL), [0, 3]), ("wrong-value", "below 3", "got 3")),
+        (lambda: logits_of({"out": SEVERAL}), ("wrong-value", "`logits`", "'out'")),
     ],
 )
 def test_what_is_no_data_set_or_batch_is_refused(make: Callable[[], Any], said: Any) -> None:
@@ -180,6 +184,21 @@ def test_random_rows_depend_on_their_seeds_alone() -> None:
 def test_a_dict_without_classes_is_refused() -> None:
     with refused("wrong-data", "'labels'", ["x", "y"]):
         Classification.loss(models.MLP(), nn.Identity(), {"x": SEVERAL, "y": SEVERAL})
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [([0, 3, 1], 3), ([-1, 2, 1], -1), ([[0], [1], [2]], "(3, 1)"), ([0.0, 1, 2], "float32")],
+)
+def test_labels_that_are_no_classes_are_named(labels: list[Any], said: object) -> None:
+    batch = torch.eye(3), torch.tensor(labels)
+    for method in (models.MLP().loss, models.MLP().metrics):
+        with refused("wrong-data", "0 to 2", said):
+            method(nn.Identity(), batch)
+
+
+def test_logits_may_be_in_a_dict() -> None:
+    assert logits_of({"logits": SEVERAL}) is SEVERAL
 
 
 def test_classes_and_tokens_may_be_bytes() -> None:

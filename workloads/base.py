@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from orchestrator.records import BadInput, unknown, wrong_value
+from orchestrator.records import BadInput, counted, unknown, wrong_value
 from orchestrator.workloads.splits import Split
 from orchestrator.workloads.trees import Batch
 
@@ -103,7 +104,7 @@ class Workload(ABC):
         no mean over examples, such as mean IoU, needs several values per example here; `summary`
         makes one number of them."""
 
-    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor | float]:
         """Returns metric -> one number for a split. `means` are the means of `metrics` over the
         examples of the split."""
         return means
@@ -111,7 +112,7 @@ class Workload(ABC):
 
 class Classification(Workload):
     """A workload with one class per example. Its batches are (inputs, class index), or a dict with
-    `labels` (or `label`). Its model returns logits: alone, first in a tuple, or as `.logits`. If
+    `labels` (or `label`). Its model returns logits: alone, first in a tuple, or as `logits`. If
     the inputs are a dict, the model gets them as keyword arguments. The loss and the error of an
     example with the label -100, which is no class, are 0."""
 
@@ -129,13 +130,19 @@ class Classification(Workload):
         logits, labels = _logits_and_labels(model, batch)
         if isinstance(label_smoothing, Tensor) or label_smoothing:
             label_smoothing = share_of_all(label_smoothing, smoothing_over, logits.shape[1])
-        return _smoothed(logits, labels, label_smoothing)
+        try:
+            return _smoothed(logits, labels, label_smoothing)
+        except (IndexError, RuntimeError) as error:
+            raise _of_labels(error, logits, labels) from None
 
     def metrics(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         logits, labels = _logits_and_labels(model, batch)
         # With classes first, a CPU computes those of eight or sixteen examples at once.
         turned = logits.t().contiguous()[None]
-        losses = cross_entropies(turned, labels[None])[0]
+        try:
+            losses = cross_entropies(turned, labels[None])[0]
+        except (IndexError, RuntimeError) as error:
+            raise _of_labels(error, logits, labels) from None
         # Of NaNs, max returns the first, which may be the true label; no comparison with one holds.
         unknown = ~losses.isfinite()
         counts = labels != IGNORED
@@ -214,9 +221,32 @@ def _logits_and_labels(model: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
     return logits_of(output), labels if labels.is_floating_point() else labels.long()
 
 
+def _of_labels(error: Exception, logits: Tensor, labels: Tensor) -> Exception:
+    """Returns an error that says which labels torch refused; the `error` itself if it is about
+    something else, or in a stack, where values can't be read: trials are then trained alone."""
+    if torch._C._functorch.is_batchedtensor(labels):
+        return error
+    classes = logits.shape[1]
+    known = {IGNORED, *range(classes)}
+    odd = [label for label in labels.flatten().tolist() if label not in known]
+    if not odd and not labels.is_floating_point() and labels.dim() == logits.dim() - 1:
+        return error
+    found = odd[0] if odd else f"{labels.dtype} of shape {tuple(labels.shape)}"
+    return BadInput(
+        f"The label of each example must be a whole number from 0 to {classes - 1:,}, as the model "
+        f"has {counted(classes, 'output')}, or {IGNORED} for none, but got {found}. Change them in "
+        "`data`.",
+        code="wrong-data",
+    )
+
+
 def logits_of(output: Any) -> Tensor:
-    """Finds the logits: a model's output itself, its first part, or its attribute `logits`."""
-    logits: Tensor = output[0] if isinstance(output, tuple) else getattr(output, "logits", output)
+    """Finds the logits: a model's output itself, its first part, or its part called `logits`."""
+    part = output.get("logits") if isinstance(output, Mapping) else output
+    logits = part[0] if isinstance(part, tuple) else getattr(part, "logits", part)
+    if not isinstance(logits, Tensor):
+        rule = "logits: a tensor, alone, first in a tuple, or as `logits`"
+        raise wrong_value("What the model returns", rule, output)
     return logits
 
 

@@ -25,7 +25,7 @@ class NextToken(Workload):
     `labels` as keyword arguments.
 
     Targets of -100 are ignored, and so is what `attention_mask` leaves out if there are no labels.
-    The model returns logits for each position: alone, first in a tuple, or as `.logits`. Losses are
+    The model returns logits for each position: alone, first in a tuple, or as `logits`. Losses are
     in nats per token: means over the targets of an example, 0 for an example without any. With
     labels or a mask in a dict, examples weigh as many as they have targets in training."""
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from orchestrator.records import BadInput
+from orchestrator.records import BadInput, wrong_value
 from orchestrator.workloads.augmentation import Augment
 from orchestrator.workloads.examples import Collate, MapStyle, examples_of, random_examples_of
 from orchestrator.workloads.trees import Batch, checked, described, divided, joined, leaves, mapped
@@ -70,9 +70,14 @@ class Subset(Split):
     """The examples of another split at the given indices, or where a mask is true."""
 
     def __init__(self, split: Split, index: Tensor | Sequence[int]) -> None:
+        if not isinstance(split, Split):
+            rule = "a part of a split, such as Loaded(data_set)"
+            raise wrong_value("A `Subset`", rule, split)
         chosen = torch.as_tensor(index)
         if chosen.dtype == torch.bool:  # a list of rows would take True for 1
             chosen = chosen.nonzero().flatten()
+        if split.size and len(chosen) and (most := int(chosen.max())) >= split.size:
+            raise wrong_value("An index of a `Subset`", f"below {split.size:,}", most)
         self.split, self.index = split, chosen.to(split.draws_on)
         self.size: int | None = len(chosen)
         self.seeded, self.draws_on = split.seeded, split.draws_on
