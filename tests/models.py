@@ -238,10 +238,10 @@ class Scenes(Workload):
             "union": (found | true).sum(dim=(2, 3)),
         }
 
-    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def summary(self, means: Mapping[str, Tensor]) -> Mapping[str, Tensor | float]:
         """A class that is neither there nor predicted has IoU 0 / 0 and is left out."""
         overlap = means["intersection"] / means["union"]
-        return {"loss": means["loss"], "mean_iou": overlap.nanmean()}
+        return {"loss": means["loss"], "mean_iou": float(overlap.nanmean())}
 
 
 class Greedy(MLP):

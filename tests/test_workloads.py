@@ -227,6 +227,7 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
     [
         ("def metrics(self, model, batch): return {}", ("empty", "Broken")),
         ("def metrics(self, model, batch): pass", ("wrong-value", "`metrics`", "None")),
+        ("def summary(self, means): pass", ("wrong-value", "`summary`", "None")),
         ("def model(self): Linear(2, 2)", ("wrong-value", "`model`", "None")),
         ("def metrics(self, model, batch): return {'e': 1.0}", ("wrong-result", "'e'", "float")),
         ("def loss(self, m, b): return m(b[0]).mean()", ("wrong-result", "loss", "()")),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Extras, derive_seed
+from orchestrator.records import BadInput, Extras, derive_seed, wrong_value
 from orchestrator.training.batches import in_slices
 from orchestrator.training.memory import out_of_memory
 from orchestrator.training.modifiers import Stream, in_precision
@@ -158,8 +158,10 @@ class Evaluator:
     def _summary(self, means: Mapping[str, Tensor]) -> Values:
         """Returns the workload's summary of the means over a split."""
         summary = self.workload.summary(means)
+        if not isinstance(summary, Mapping):
+            raise wrong_value("What `summary` returns", "a dict of numbers", summary)
         for metric, value in summary.items():
-            if value.dim():
+            if torch.as_tensor(value).dim():
                 raise BadInput(
                     f"Metric {metric!r} of {type(self.workload).__name__} must have one value per "
                     f"example, or one number must be made of its means in `summary`, but it has "
