@@ -304,6 +304,22 @@ class _Transformer(nn.Module):
         return self.head(self.layer(self.embedding(tokens)).mean(dim=1))
 
 
+class TrainMode(torch.optim.SGD):
+    """Steps in its mode of training only, and begins in another, as those of `schedulefree` do."""
+
+    trains = False
+
+    def train(self) -> None:
+        self.trains = True
+
+    def eval(self) -> None:
+        self.trains = False
+
+    def step(self, closure: Any = None) -> None:
+        assert self.trains
+        super().step()
+
+
 class Counting(torch.optim.Optimizer):
     """Counts its steps in an attribute, as many do that people write."""
 

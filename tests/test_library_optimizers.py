@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import models
 import pytest
 import pytorch_optimizer
 import torch
-from conftest import refused
+from conftest import make_trial, refused, run_trial
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
@@ -189,3 +190,8 @@ def test_a_class_of_ones_own_trains_as_it_does_by_hand(
             accepted_by(place)
     with refused("given-twice", "mine.py:Clipping", "'gradient_clip'"):
         check_metaparameters("mine.py:Clipping", {"gradient_clip"}, load_workload("digits/mlp"))
+
+
+def test_an_optimizer_is_told_to_train_before_its_first_step() -> None:
+    trial = make_trial(optimizer=f"{models.__file__}:TrainMode", budget_steps=2)
+    assert run_trial(trial)[1].status == "exhausted"

@@ -83,6 +83,8 @@ class Trainer:
             lambda: losses_of_first(self.loss, self.model, train_split, self.cast)[0],
         )
         self._update = step_of(self.optimizer)
+        # Those that have other weights for evaluation may begin with these.
+        getattr(self.optimizer, "train", lambda: None)()
         decay = self._modifiers.ema_decay
         self.average = None if decay is None else Average(self.parameters, decay)
         self._few_steps = self._steps_of_process + study.budget_steps < MANY_STEPS
