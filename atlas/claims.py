@@ -904,9 +904,9 @@ def _loss_of_quality(group: str) -> Asked:
         false=0.003,
         said=lambda numbers: (
             f"On digits/mlp, repeats of the four fastest points come to a mean error of "
-            f"{full.mean():.2%} at the full batch and {small.mean():.2%} at batch size 32. The "
-            f"lowest of all trials, which are lucky, are {luckiest[0]:.2%} and "
-            f"{luckiest[1]:.2%}; one image is 0.25%."
+            f"{100 * full.mean():.2f} % at the full batch and {100 * small.mean():.2f} % at batch "
+            f"size 32. The lowest of all trials, which are lucky, are {100 * luckiest[0]:.2f} % and "
+            f"{100 * luckiest[1]:.2f} %; one image is 0.25 %."
         ),
         axis="difference of the lowest validation errors",
         bounds=(0, 0.003),

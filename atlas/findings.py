@@ -266,8 +266,8 @@ def section(claim: Claim, measured: Measured) -> str:
             "",
             f"**Claim.** {_joined(claimed)}",
             "",
-            f"**How it is decided.** {_joined(rule)} *Power*: {power['true']:.0%}, *by chance*: "
-            f"{power['false']:.0%}.",
+            f"**How it is decided.** {_joined(rule)} *Power*: {100 * power['true']:.0f} %, *by "
+            f"chance*: {100 * power['false']:.0f} %.",
             "",
             f"**Measured.** {measured.said} **{measured.answer.capitalize()}.**",
             "",

@@ -162,7 +162,8 @@ def errors_in_words(scaling: Scaling) -> str:
             f"{FEWEST_TRIALS} points or more of a design at each batch size, and repeats of three "
             f"that reach the goal (in a sweep file, `repeats: {{count: 10, of: 5}}`)."
         )
-    return f"{whole} Two thirds of the trials would need {2**scaling.by_part - 1:.1%} more steps."
+    more = 100 * (2**scaling.by_part - 1)
+    return f"{whole} Two thirds of the trials would need {more:.1f} % more steps."
 
 
 def verdict_in_words(verdict: Verdict) -> str:
