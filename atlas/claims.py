@@ -903,9 +903,9 @@ def _loss_of_quality(group: str) -> Asked:
         matters=0.0,
         false=0.003,
         said=lambda numbers: (
-            f"On digits/mlp, repeats of the four fastest points come to a mean error of "
+            "On digits/mlp, repeats of the four fastest points come to a mean error of "
             f"{100 * full.mean():.2f} % at the full batch and {100 * small.mean():.2f} % at batch "
-            f"size 32. The lowest of all trials, which are lucky, are {100 * luckiest[0]:.2f} % and "
+            f"size 32. The lowest of all trials, which are lucky, are {100 * luckiest[0]:.2f} and "
             f"{100 * luckiest[1]:.2f} %; one image is 0.25 %."
         ),
         axis="difference of the lowest validation errors",

@@ -17,8 +17,9 @@ import numpy as np
 from orchestrator.analysis.estimates import Estimate, distance, ratio_of, reach_of, together
 from orchestrator.analysis.points import OfCurve, without_growing
 from orchestrator.analysis.scaling import CRITICAL_TOLERANCE, Scaling
+from orchestrator.analysis.words import factor_in_words, in_words
 from orchestrator.noise.estimates import GRADIENT_SQUARE, NoiseEstimate
-from orchestrator.records import Study, StudyKey, grouped
+from orchestrator.records import Study, StudyKey, counted, grouped
 from orchestrator.results import FrontierRow, RunFiles
 
 
@@ -217,3 +218,36 @@ def corrected(forecast: Estimate, ratios: Sequence[Estimate]) -> Estimate:
 def a_fifth_more(critical: Estimate) -> Estimate:
     """The batch size at which training takes a fifth more examples than the fewest."""
     return critical.times(CRITICAL_TOLERANCE)
+
+
+def forecast_in_words(
+    found: Forecast, course: NoiseCourse, ratios: Sequence[Estimate]
+) -> list[str]:
+    """The forecast from one training, and corrected by the `ratios` of earlier ones, if any."""
+    first, last = (
+        f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
+        for at in (0, -1)
+    )
+    lines = [f"Noise scale: {first}, {last}.", f"Forecast: {_meaning(found.noise_scale)}."]
+    if not ratios:
+        return [
+            *lines,
+            "The forecast comes from one training and can be wrong by a large factor. Correct it "
+            "by your own runs with --calibrate RUN.",
+        ]
+    factor = factor_in_words(together(ratios))
+    return [
+        *lines,
+        f"For {counted(len(ratios), 'measured curve')}, the forecast was {factor} times the "
+        f"measured critical batch size.",
+        f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.",
+    ]
+
+
+def _meaning(scale: Estimate) -> str:
+    if not math.isfinite(scale.value):
+        return f"noise scale {in_words(scale)}"
+    return (
+        f"a fifth more examples at batch size {in_words(a_fifth_more(scale))}, twice as many at "
+        f"{in_words(scale)}"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +19,7 @@ from orchestrator.cli.options import (
 )
 from orchestrator.cli.terminal import answer, complain, say
 from orchestrator.cli.trial import announce, follow, parse_settings
-from orchestrator.records import BadInput, counted
+from orchestrator.records import BadInput
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +57,7 @@ def forecast(
 ) -> int:
     """Forecast the critical batch size from one training. It trains once and measures the noise
     scale of the gradients along the way."""
-    from orchestrator.analysis.forecasts import courses_of, forecast_by
+    from orchestrator.analysis.forecasts import courses_of, forecast_by, forecast_in_words
     from orchestrator.planning.single import single_trial
     from orchestrator.training import train_on_ranks
     from orchestrator.training.ranks import one_thread
@@ -93,7 +92,7 @@ def forecast(
         print_json({**_document(found, course, ratios, outcome), "compared": compared})
         return DONE
     answer(f"{outcome.status} after {outcome.steps:,} steps")
-    for line in _lines(found, course, ratios):
+    for line in forecast_in_words(found, course, ratios):
         answer(line)
     return DONE
 
@@ -125,44 +124,6 @@ def _show(line: Mapping[str, float]) -> None:
     if GRADIENT_SQUARE in line:
         said = noise_in_words(NoiseEstimate.from_columns(line)).partition(":")[0]
         say(f"step {line['step']:,}: {said}")
-
-
-def _lines(found: Forecast, course: NoiseCourse, ratios: Sequence[Estimate]) -> list[str]:
-    from orchestrator.analysis import Estimate
-    from orchestrator.analysis.estimates import together
-    from orchestrator.analysis.forecasts import corrected
-    from orchestrator.analysis.words import factor_in_words, in_words
-
-    first, last = (
-        f"{in_words(Estimate(value=course.points[at].noise_scale))} at step {course.steps[at]:,}"
-        for at in (0, -1)
-    )
-    lines = [f"Noise scale: {first}, {last}.", f"Forecast: {_meaning(found.noise_scale)}."]
-    if not ratios:
-        return [
-            *lines,
-            "The forecast comes from one training and can be wrong by a large factor. Correct it "
-            "by your own runs with --calibrate RUN.",
-        ]
-    factor = factor_in_words(together(ratios))
-    return [
-        *lines,
-        f"For {counted(len(ratios), 'measured curve')}, the forecast was {factor} times the "
-        f"measured critical batch size.",
-        f"Corrected forecast: {_meaning(corrected(found.noise_scale, ratios))}.",
-    ]
-
-
-def _meaning(scale: Estimate) -> str:
-    from orchestrator.analysis.forecasts import a_fifth_more
-    from orchestrator.analysis.words import in_words
-
-    if not math.isfinite(scale.value):
-        return f"noise scale {in_words(scale)}"
-    return (
-        f"a fifth more examples at batch size {in_words(a_fifth_more(scale))}, twice as many at "
-        f"{in_words(scale)}"
-    )
 
 
 def _document(
