@@ -80,14 +80,9 @@ class Drawing:
     def style(self, **look: Any) -> None:
         _update(self.layout, look)
 
-    def styled(
-        self, x_title: str, y_title: str, *, height: int = 460, lines: str = "", **look: Any
-    ) -> None:
-        """The style of all figures; titles of the axes and, if `lines` says what a line is, of the
-        legend; and what else `look` says."""
+    def styled(self, x_title: str, y_title: str, *, height: int = 460, **look: Any) -> None:
+        """The style of all figures, titles of the axes, and what else `look` says."""
         self.style(template=_TEMPLATE, height=height, **look)
-        if lines:
-            self.style(legend={"title": {"text": f"{lines} "}})
         if x_title:
             self.x_axes(title={"text": x_title})
         if y_title:
@@ -245,12 +240,8 @@ def log2_axis(values: Iterable[float], most: int = 9) -> dict[str, Any]:
     ticks = [2.0**power for power in range(first, last + 1, stride)]
     margin = 0.04 * max(last - first, 1)
     edges = [math.log10(2) * (first - margin), math.log10(2) * (last + margin)]
-    return {
-        "type": "log",
-        "tickvals": ticks,
-        "ticktext": [f"{tick:,.0f}" if tick >= 1 else f"1/{1 / tick:,.0f}" for tick in ticks],
-        "range": edges,
-    }
+    texts = [f"{tick:,.0f}" if tick >= 1 else f"1/{1 / tick:,.0f}" for tick in ticks]
+    return {"type": "log", "tickvals": ticks, "ticktext": texts, "range": edges}
 
 
 def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
@@ -264,12 +255,8 @@ def log10_axis(values: Iterable[float], most: int = 8) -> dict[str, Any]:
         ticks = [float(f"{digit}e{power}") for power in powers for digit in (1, 2, 5)]
     else:
         ticks = [float(f"1e{power}") for power in within[:: math.ceil(len(within) / most)]]
-    return {
-        "type": "log",
-        "tickvals": ticks,
-        "ticktext": [f"{tick:,g}" for tick in ticks],
-        "range": edges,
-    }
+    texts = [f"{tick:,g}" for tick in ticks]
+    return {"type": "log", "tickvals": ticks, "ticktext": texts, "range": edges}
 
 
 def value_axis(values: Sequence[float], goal: Goal) -> dict[str, Any]:

@@ -122,7 +122,7 @@ def _figure(curves: Sequence[Curve], goal: Goal) -> Drawing:
             })  # fmt: skip
     steps = [step for curve in curves for step in curve.steps]
     figure.add(guide([min(steps), max(steps)], [goal.bound, goal.bound], "goal"))
-    figure.styled("Step", safe(goal.metric), lines="batch size")
+    figure.styled("Step", safe(goal.metric), legend={"title": {"text": "batch size "}})
     figure.log10("x", steps)
     values = [value for curve in curves for value in curve.values]
     figure.y_axes(**value_axis([*values, goal.bound], goal))
