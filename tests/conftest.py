@@ -45,7 +45,7 @@ from orchestrator.sweeping.progress import Progress
 from orchestrator.sweeping.session import dispatcher_of, queue_of
 from orchestrator.training import Ranks, train
 from orchestrator.training.memory import forget_peak, peak
-from orchestrator.training.ranks import launch_ranks
+from orchestrator.training.ranks import launch_ranks, one_thread
 from orchestrator.training.same_bits import ask_for_same_bits
 
 TINY = {
@@ -104,11 +104,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def on_one_thread() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 def make_trial(workload: str = "digits/mlp", **changes: Any) -> Trial:

@@ -15,6 +15,7 @@ import torch
 from conftest import make_trial, refused, run_trial
 from stacking import train_stacked, variants
 from test_cooling import killed_at
+from test_training import LIBRARY
 
 from orchestrator.files.places import Place
 from orchestrator.records import EvaluationGrid, Extras, FinishedTrial, Measurement, Outcome, Trial
@@ -24,7 +25,6 @@ from orchestrator.training.optimizers import OPTIMIZERS
 from orchestrator.training.stack import Stack
 
 EVERYTHING = {"dropout": 0.3, "ema_decay": 0.9, "decay": "cosine"}
-LIBRARY = ("muon", "soap", "shampoo", "schedule_free_sgd", "nadam")
 
 
 def long_trial(optimizer: str = "adam", workload: type = models.MLP, **params: Any) -> Trial:
