@@ -21,12 +21,12 @@ from orchestrator.analysis.forecasts import (
     compared,
     comparisons_of,
     corrected,
+    forecast_in_words,
     foretold,
     mean_of,
 )
 from orchestrator.analysis.words import in_words
 from orchestrator.cli import app
-from orchestrator.cli.forecast import _lines
 from orchestrator.noise.estimates import NoiseEstimate
 from orchestrator.results import RunFiles, frontier_of
 
@@ -189,7 +189,7 @@ def test_one_measured_curve_is_one_curve() -> None:
     found = Forecast(
         workload="w", recipe="sgd", batch_size=8, trainings=1, noise_scale=foretold([one])
     )
-    told = " ".join(_lines(found, one, [Estimate(value=2.0, low=1.0, high=4.0)]))
+    told = " ".join(forecast_in_words(found, one, [Estimate(value=2.0, low=1.0, high=4.0)]))
     assert "For 1 measured curve, the forecast was" in told
 
 

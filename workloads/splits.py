@@ -71,7 +71,7 @@ class Subset(Split):
 
     def __init__(self, split: Split, index: Tensor | Sequence[int]) -> None:
         if not isinstance(split, Split):
-            rule = "a part of a split, such as Loaded(data_set)"
+            rule = "a part of a split, such as Loaded(data_set)"  # type: ignore[unreachable]
             raise wrong_value("A `Subset`", rule, split)
         chosen = torch.as_tensor(index)
         if chosen.dtype == torch.bool:  # a list of rows would take True for 1

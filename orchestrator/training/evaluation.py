@@ -161,11 +161,11 @@ class Evaluator:
         if not isinstance(summary, Mapping):
             raise wrong_value("What `summary` returns", "a dict of numbers", summary)
         for metric, value in summary.items():
-            if torch.as_tensor(value).dim():
+            if shape := torch.as_tensor(value).shape:
                 raise BadInput(
                     f"Metric {metric!r} of {type(self.workload).__name__} must have one value per "
                     f"example, or one number must be made of its means in `summary`, but it has "
-                    f"means of shape {tuple(value.shape)}.",
+                    f"means of shape {tuple(shape)}.",
                     code="wrong-result",
                 )
         return {metric: float(value) for metric, value in summary.items()}
