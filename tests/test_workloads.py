@@ -330,6 +330,8 @@ def test_a_class_may_cut_its_training_set_down_itself(tmp_path: Path) -> None:
 def test_missing_data_is_said_with_the_command_that_gets_it(tmp_path: Path) -> None:
     with refused("missing-data", "mnist", tmp_path, "--data-dir"):
         data_set("mnist").need(tmp_path)
+    with refused("missing-data", "`orchestrate data get sympy --data-dir FOLDER`"):
+        data_set("sympy").need(tmp_path)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / "train-images-idx3-ubyte").touch()
     assert data_set("mnist").find(tmp_path) is None

@@ -42,8 +42,8 @@ class DataSet:
     @property
     def get(self) -> str:
         """How to get the data set, in one line."""
-        by_command = f"`orchestrate data get {self.name}`, or " if self.package else ""
-        return by_command + self.by_hand
+        command = f"`orchestrate data get {self.name} --data-dir FOLDER`"
+        return f"{command}, or {self.by_hand}" if self.package else self.by_hand
 
     def places(self, data_dir: Path | None) -> list[Path]:
         """Returns the folders where the data set is looked for, in this order."""
