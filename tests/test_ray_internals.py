@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import ray
-from ray._private import node, services, worker
+from conftest import refused
+from ray._private import node, services, utils, worker
 from ray.air.execution._internal import actor_manager
 from ray.tune.execution import tune_controller
 
-from orchestrator.cluster import ray_internals
+from orchestrator.cluster import connect, ray_internals
 from orchestrator.cluster.embedded import embedded
 from orchestrator.records import SweepFailed
 
@@ -79,3 +80,17 @@ def test_a_ray_that_does_not_start_is_one_sentence(
     refused = pytest.raises(SweepFailed, match=r"^[^\n]* dashboard did not come up[^\n]*$")
     with refused, embedded(print):
         raise AssertionError
+
+
+def test_another_version_of_ray_or_python_is_refused_in_our_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = {"ray_version": ray.__version__, "python_version": "3.11.0"}
+    monkeypatch.setattr(connect, "_find", str)
+    monkeypatch.setattr(connect, "_knock", lambda *_, with_token: with_token)
+    monkeypatch.setattr(ray, "init", lambda **_: utils.check_version_info(theirs, "here"))
+    with (
+        refused("bad-input", "head:6379", "on its head", "Python: 3.11.0"),
+        connect.connect("head:6379", tmp_path / "log.txt"),
+    ):
+        pass

@@ -113,7 +113,18 @@ def _joined(address: str) -> Iterator[ray_internals.Context]:
             f"or ~/.ray/auth_token, and leave RAY_AUTH_MODE unset."
         )
     try:
-        yield ray.init(address=control_plane, log_to_driver=False, configure_logging=False)
+        try:
+            joined = ray.init(address=control_plane, log_to_driver=False, configure_logging=False)
+        except RuntimeError as error:
+            _, mismatch, versions = str(error).partition("Version mismatch: ")
+            if not mismatch:
+                raise
+            raise BadInput(
+                f"The cluster at {address} can be joined only with its own versions of Ray and "
+                f"Python, to the last digit. Install them here, or run the command on its head.\n"
+                f"{versions}"
+            ) from None
+        yield joined
     finally:
         ray.shutdown()
 
