@@ -1,16 +1,18 @@
 """A command that follows a job on a cluster, whose head comes and goes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import refused
+from conftest import ROOT, refused
 
-from orchestrator.cli.remote import stop
+from orchestrator.cli.options import INTERRUPTED
+from orchestrator.cli.remote import stop, sweep
 from orchestrator.cluster import remote
+from orchestrator.planning.sweep_file import load_sweep
 from orchestrator.records import BadInput
 
 
@@ -71,3 +73,40 @@ def test_runs_of_the_same_name_are_kept_apart(
     assert (again, other, bucket) == (one, two, "s3://lab/runs/digits")
     assert one != two
     assert all(each.startswith("~/results/digits-") for each in (one, two))
+
+
+class Jobs:
+    """Ray's interface to jobs, which never end. Who waits for their lines is interrupted."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def list_jobs(self) -> list[Any]:
+        return self.all
+
+    def submit_job(self, **job: Any) -> str:
+        status = SimpleNamespace(is_terminal=lambda: False)
+        self.all.append(SimpleNamespace(**job, status=status, start_time=0))
+        return str(job["submission_id"])
+
+    def tail_job_logs(self, job: str) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_job_is_followed_only_by_the_command_that_began_it(
+    monkeypatch: pytest.MonkeyPatch, sweep_file: Callable[..., Path]
+) -> None:
+    """What another one changes would be dropped without a word."""
+    jobs: Any = Jobs()
+    head = remote.Head(client=jobs, dashboard="")
+    monkeypatch.setattr(remote, "reach", lambda file: nullcontext(head))
+
+    def swept(**changes: Any) -> int:
+        described = load_sweep(sweep_file(**changes))
+        here = ROOT / "cluster.local.yaml"
+        return sweep(here, described, "runs/mine", None, None, yes=True, as_json=False)
+
+    assert swept() == swept() == INTERRUPTED
+    with refused("bad-input", "another sweep file", "orchestrate stop runs/mine --cluster"):
+        swept(seed=7)
+    assert len(jobs.all) == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED
 from orchestrator.cli.terminal import command, complain, say
 from orchestrator.files.own_code import UserFolder
-from orchestrator.records import MissingData
+from orchestrator.records import BadInput, MissingData
 
 OF_THE_HEAD = ("Ray dashboard: ", "Report: ", "Schedules for your trainer")
 """Beginnings of lines that are of no use here: paths and addresses of the head."""
@@ -34,14 +34,10 @@ def sweep(
     yes: bool,
     as_json: bool,
 ) -> int:
-    import yaml
-
     _refuse_early(file, described, yes=yes)
     run = f"runs/{described.name}" if out is None else out
-    asked = ["sweep", "sweep.yaml", "--out", _there(run), "--yes", *_options(data_dir, track)]
-    text = yaml.safe_dump(described.resolved(), sort_keys=False)
-    files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}
-    return _train(file, run, asked, files, as_json=as_json)
+    asked = ["sweep", "sweep.yaml", "--out", _there(run), "--yes"]
+    return _train(file, run, asked, described, _options(data_dir, track), as_json=as_json)
 
 
 def resume(
@@ -52,9 +48,8 @@ def resume(
 
     look(file, run)
     described = validated(RunFiles.open(run).sweep(), f"{run}/sweep.yaml")
-    asked = ["resume", _there(run), *_options(data_dir, track)]
-    code = UserFolder.here(described.code_names).code
-    return _train(file, run, asked, code, as_json=as_json)
+    asked = ["resume", _there(run)]
+    return _train(file, run, asked, described, _options(data_dir, track), as_json=as_json)
 
 
 def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
@@ -78,10 +73,18 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
 
 
 def _train(
-    file: Path, run: str, arguments: Sequence[str], files: Mapping[str, bytes], *, as_json: bool
+    file: Path,
+    run: str,
+    asked: Sequence[str],
+    described: Sweep,
+    options: Sequence[str],
+    *,
+    as_json: bool,
 ) -> int:
-    """Follows the job that trains `run`. If there is none, first submits one that runs the command
-    with these arguments, beside these files."""
+    """Follows the job that trains `run`. If there is none, first submits one that does what is
+    asked, beside the sweep file and its code."""
+    import yaml
+
     from orchestrator.analysis.branch_answer import answer_in
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
@@ -90,6 +93,10 @@ def _train(
     from orchestrator.results.store import holds_branches
 
     head_run = _there(run)
+    text = yaml.safe_dump(described.resolved(), sort_keys=False)
+    files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}
+    known_by = repr((options, sorted(files.items()))).encode()
+    digest = hashlib.blake2b(known_by, digest_size=8).hexdigest()
 
     def job_of(head: Head) -> str:
         say(
@@ -98,9 +105,16 @@ def _train(
         )
         job = head.job(head_run)
         if job is not None and is_running(job):
+            if (job.metadata or {}).get("digest", digest) != digest:
+                raise BadInput(
+                    f"{head_run} is being trained by the job {job.submission_id}, which was given "
+                    f"another sweep file, code or options. To see it: "
+                    f"{command('status', run, '--cluster', file)}. To train with yours, end it "
+                    f"({command('stop', run, '--cluster', file)}) and give this command again."
+                )
             say(f"{head_run} is being trained already, by the job {job.submission_id}.")
             return str(job.submission_id)
-        name = head.submit(head_run, arguments, files)
+        name = head.submit(head_run, [*asked, *options], files, digest)
         say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
         return name
 

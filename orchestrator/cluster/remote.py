@@ -73,9 +73,12 @@ class Head:
     client: JobSubmissionClient
     dashboard: str
 
-    def submit(self, run: str, arguments: Sequence[str], files: Mapping[str, bytes]) -> str:
+    def submit(
+        self, run: str, arguments: Sequence[str], files: Mapping[str, bytes], digest: str
+    ) -> str:
         """Starts `orchestrate` with these arguments on the head, in a folder with these files. It
-        runs as a job that goes on when this process ends. Returns the name of the job."""
+        runs as a job that goes on when this process ends, and keeps the digest of what it was
+        given. Returns the name of the job."""
         name = re.sub(r"[^a-zA-Z0-9]+", "-", run).strip("-")
         with tempfile.TemporaryDirectory(prefix="orchestrate-") as folder:
             for path, content in files.items():
@@ -87,7 +90,7 @@ class Head:
                 entrypoint=f"orchestrate {shell_words(arguments)} > /dev/null",
                 submission_id=f"{name}-{time.strftime('%Y%m%d-%H%M%S')}",
                 runtime_env={"working_dir": folder},
-                metadata={"run": run},
+                metadata={"run": run, "digest": digest},
             )
         return found
 
