@@ -145,7 +145,7 @@ def by_hand(**options: Any) -> orchestrator.Trained:
         (lambda: orchestrator.sweep({**SWEEP, "gaols": []}), "unknown-key", "'gaols'"),
         (
             lambda: orchestrator.sweep(SWEEP, ray=False, address="auto"),
-            "conflicting-options",
+            "not-together",
             "--address",
         ),
         (lambda: orchestrator.plan(SWEEP, set="search.trails=5"), "unknown-key", "'search.trails'"),

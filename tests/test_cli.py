@@ -135,3 +135,5 @@ def test_options_of_which_one_would_have_no_effect_are_refused(line: str) -> Non
         called(*line.split())
     with refused("missing-option", "behind `get`"):
         called("data", "--data-dir", "folder", "get", "sympy")
+    with refused("missing-option", "--devices"):
+        called("plan", "--keep", "run")

@@ -52,7 +52,7 @@ def test_a_run_goes_on_wherever_it_is_moved_to(
     ("resources", "code", "values"),
     [
         ({"examples_per_device": 64, "max_devices": 3}, "several-ranks", ["256", "max_devices: 1"]),
-        ({"gpus_per_device": 0.5}, "conflicting-options", ["0.5"]),
+        ({"gpus_per_device": 0.5}, "not-together", ["0.5"]),
     ],
 )
 def test_what_this_process_can_not_train_is_refused(

@@ -89,7 +89,7 @@ def plan(
     from orchestrator.training import gpus_here
 
     if keep is not None and not devices:
-        raise BadInput("--keep keeps the times of --devices: give both.", code="not-together")
+        raise BadInput("--keep keeps the times of --devices: give both.", code="missing-option")
     useless = {"slots": slots, "price": price}
     refuse_both({"devices": devices}, {"calibrate": calibrate, **useless})
     sweep = load_either(find_sweep_file(file), set_ or [])

@@ -29,7 +29,7 @@ def refuse_together(address: str | None, cluster: str | Path | None, ray: bool |
     """Raises `BadInput` for options that each say where a command trains."""
     asked = {"--address": address, "--cluster": cluster, "--no-ray": ray is False}
     if len(given := [option for option, value in asked.items() if value]) > 1:
-        raise BadInput(f"Give one of {' and '.join(given)}.", code="conflicting-options")
+        raise BadInput(f"Give one of {' and '.join(given)}.", code="not-together")
 
 
 def how_to_train(

@@ -65,7 +65,7 @@ def in_this_process(job: Job, *, raise_errors: bool = True) -> Iterator[Executor
         raise BadInput(
             f"--no-ray trains on the CPU, but resources.gpus_per_device is "
             f"{resources.gpus_per_device:g}. Leave one of them out.",
-            code="conflicting-options",
+            code="not-together",
         )
     tasks = Tasks.of(job, resources)
     with (
