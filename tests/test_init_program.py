@@ -190,6 +190,21 @@ def test_a_name_may_hold_words_of_the_starters(
     assert "sbatch BIN_NAME.sbatch" in (tmp_path / "BIN_NAME.sbatch").read_text()
 
 
+@pytest.mark.parametrize(("times", "put_back"), [("99", True), ("100", False)])
+def test_a_job_of_slurm_is_not_put_back_for_ever(
+    times: str, put_back: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called("init", "--slurm")
+    for name, does in (("srun", "exit 75"), ("scontrol", "echo $1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": times}
+    done = subprocess.run(["bash", "mine.sbatch"], env=job, capture_output=True, check=False)
+    assert done.returncode == 75
+    assert (b"requeue" in done.stdout) == put_back
+
+
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_mine.py").write_text("mine")
