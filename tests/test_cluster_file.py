@@ -100,6 +100,7 @@ def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[st
     head = written["available_node_types"]["head"]
     assert head["resources"]["gpus_on_demand"] == cluster.gpus
     assert cluster.price_per_hour is not None
+    assert re.search(r"on-demand prices of 20\d\d-\d\d\.$", str(cluster))
 
 
 CLUSTER = """

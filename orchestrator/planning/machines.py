@@ -54,8 +54,8 @@ class Cluster:
         said = "; ".join(f"{each.count} x {each}" for each in self.machines)
         if self.price_per_hour is None:
             return f"{said}."
-        cost = f"{self.price_per_hour:.2f} USD per hour at on-demand prices while all of them run"
-        return f"{said}. About {cost}."
+        cost = f"{self.price_per_hour:.2f} USD per hour while all of them run"
+        return f"{said}. About {cost}, at on-demand prices of {read_yaml(PRICES)['as_of']}."
 
     @property
     def cpus(self) -> int:
