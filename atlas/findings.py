@@ -185,7 +185,9 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measure
         "",
         *chosen[:TOLD],
         "",
-        f"{answers['undecided']} of {len(found)} claims are undecided{missing}.",
+        f"Of all {len(found)} claims, {answers['undecided']} are undecided{missing}. "
+        f"{len(held)} were also asked of goals that hold; where the answer is another one, the "
+        "lines above say so.",
         "",
         "## The curves",
         "",
@@ -201,7 +203,9 @@ def tomorrow(found: Sequence[tuple[Claim, Measured]], held: Mapping[str, Measure
 def _unlike(measured: Measured, held: Measured) -> str:
     if held.answer == measured.answer:
         return ""
-    return f"With [goals that hold](#the-same-with-goals-that-hold), this is {held.answer}. "
+    first = held.said.partition(". ")[0].rstrip(".")
+    holds = "[goals that hold](#the-same-with-goals-that-hold)"
+    return f"With {holds}, the answer is *{held.answer}*: {first}. "
 
 
 def summary(found: Sequence[tuple[Claim, Measured]]) -> str:
@@ -336,7 +340,8 @@ def instruments(three: Sequence[tuple[str, Estimate]]) -> str:
         "B_crit of SGD on the two cheapest workloads, by the noise scale of a few trainings, by "
         "branches from one training, and by a sweep. Forecast and sweep are about whole trainings "
         f"to the middle goal, of {' and '.join(lengths)} at the smallest batch size. Branches are "
-        "about one point of a training each, and B_crit grows along a training.",
+        "about one point of a training each, the last of them beyond that goal, and B_crit grows "
+        "along a training.",
         "",
         f"![Three instruments]({PICTURES}/instruments.svg)",
         "",
@@ -358,8 +363,10 @@ def atlas(scalings: Sequence[tuple[str, Scaling]]) -> str:
         "The table lists all curves. Beyond *perfect until*, a training takes over 30 % more "
         "examples than at best. Beyond *useful until*, larger batches save less than a tenth of "
         "the steps. Both are about the batch sizes of the curve: where it ends early, *useful "
-        "until* lies below B_crit. A click on the head of a column sorts by it; the last column "
-        "leads to the run.",
+        "until* lies below B_crit. They are of bends of any sharpness, and B_crit of the law "
+        "above, so that *perfect until* may lie above it where a bend is sharp. A curve that two "
+        "runs have stands twice: they differ in their points, seeds and batch sizes. A click on "
+        "the head of a column sorts by it; the last column leads to the run.",
         "",
         '<div class="sortable" markdown>',
         "",
