@@ -30,6 +30,7 @@ from measured import (
     MIDDLE,
     STRICT,
     fewest_steps,
+    frontier_of,
     known_sizes,
     steps,
     values_of,
@@ -53,6 +54,8 @@ from rules import (
     over,
     same,
 )
+
+from orchestrator.records import BatchSchedule
 
 MARGIN, MATTERS = 1.25, 1.5
 """What is within a factor of 1.25 is equal; what is beyond a factor of 1.5 should be found."""
@@ -1082,7 +1085,7 @@ def doubled_in_place_of_halved() -> Asked:
             products[workload] = {At(group, *halved): 1.0, At(group, *doubled): -1.0}
         elif lost[0] != lost[1]:
             speaks.append(1 if lost[0] else -1)
-    return _larger(
+    asked = _larger(
         products=products,
         speaks=speaks,
         said="Trainings at batch size 8 whose rate is halved take {} times the steps of those "
@@ -1090,6 +1093,22 @@ def doubled_in_place_of_halved() -> Asked:
         each="networks",
         axis="steps where the rate is halved / where the batch is doubled",
     )
+
+    def in_words(numbers: Numbers) -> str:
+        examples = {
+            (row.workload, row.recipe): (row.batch_schedule or BatchSchedule.constant(8)).examples(
+                round(row.steps_answered or 0)
+            )
+            for row in frontier_of(group)
+            if row.goal == goal
+        }
+        of_each = (
+            f"{examples[workload, 'halved']:,} and {examples[workload, 'doubled']:,} on {workload}"
+            for workload in products
+        )
+        return f"{asked.said(numbers)} Their examples: {'; '.join(of_each)}."
+
+    return replace(asked, said=in_words)
 
 
 @claim(
