@@ -251,7 +251,11 @@ def test_a_metric_may_be_called_step_or_time(folder: Path, monkeypatch: pytest.M
     assert report(5, {"time": 0.5, "step": 7, "loss": 1})
     told = json.loads(Path("reports").read_text())
     expected = {"program/time": 0.5, "program/step": 7, "loss": 1}
-    assert heard(studies_of({"metrics": None})[0], told) == [(5, expected)]
+    study = studies_of({"metrics": None})[0]
+    assert heard(study, told) == [(5, expected)]
+    assert report(5.5, {"loss": 1})  # as of a fraction of an epoch, and no step 5
+    with pytest.raises(ProgramFailed, match="whole number"):
+        heard(study, json.loads(Path("reports").read_text().splitlines()[1]))
 
 
 OURS = ("step", "trial", "repeat", "seconds", "examples")

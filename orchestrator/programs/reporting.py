@@ -45,7 +45,7 @@ def _write(file: str, step: int, metrics: Mapping[str, Any]) -> None:
             )
             for name, value in metrics.items()
         }
-        line = json.dumps({**numbers, "step": int(step), "time": time.time()})
+        line = json.dumps({**numbers, "step": float(step), "time": time.time()})
     except (AttributeError, TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"report(step, metrics): step must be a number and metrics a dict of names and "
