@@ -131,6 +131,12 @@ class Counted(Stream):
             lambda: batch_of([1, 2], collate=lambda rows: {"x": SEVERAL}),
             ("wrong-result", "`collate`", "2 examples", "batch['x']", "Tensor of shape (3,)"),
         ),
+        (
+            lambda: Tensors(SEVERAL, augment=lambda batch, _: (batch[0].repeat(2),)).batch(
+                SEVERAL, SEVERAL
+            ),
+            ("wrong-result", "`augment`", "3 examples", "Tensor of shape (6,)"),
+        ),
         (lambda: Loaded(lambda index: (), 2).batch(SEVERAL), ("empty", "()")),
         (lambda: Tensors({"x": SEVERAL, "y": [1]}), ("wrong-data", "['y'][0]", "int")),
         (lambda: Tensors(Stream()), ("wrong-data", "Loaded", "Stream")),

@@ -119,7 +119,9 @@ class Tensors(Split):
 
     def batch(self, index: Tensor, seeds: Tensor | None = None) -> Batch:
         batch = mapped(lambda tensor: tensor.index_select(0, index), self.tensors)
-        return batch if seeds is None or self.augment is None else self.augment(batch, seeds)
+        if seeds is None or self.augment is None:
+            return batch
+        return checked(self.augment(batch, seeds), len(index), "`augment`")
 
     def to(self, device: torch.device) -> Split:
         if device.type == "cuda":
