@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from orchestrator.analysis.forecasts import (
     forecast_in_words,
     foretold,
     mean_of,
+    noise_courses,
 )
 from orchestrator.analysis.words import in_words
 from orchestrator.cli import app
@@ -179,9 +181,13 @@ def test_a_training_that_diverges_foretells_nothing() -> None:
 
 
 def test_a_forecast_is_corrected_by_what_was_measured() -> None:
-    measured = f"{ROOT}/atlas/runs/digits_cnn.zip"
-    found = command(*TRIAL, "learning_rate=0.3", "--steps", "64", "--calibrate", measured).stdout
+    measured = f"{ROOT}/atlas/runs/digits_mlp.zip"
+    options = ("learning_rate=0.3", "--steps", "64", "--calibrate", measured)
+    found = command(*TRIAL, *options).stdout
     assert "Corrected forecast: a fifth more examples at batch size" in found
+    compared = json.loads(command(*TRIAL, *options, "--json").stdout)["compared"]
+    assert compared
+    assert all(one["ratio"]["low"] > 0 for one in compared)  # 0: B_crit is not bounded
 
 
 def test_one_measured_curve_is_one_curve() -> None:
@@ -198,6 +204,16 @@ def test_a_run_without_forecasts_corrects_nothing(tmp_path: Path) -> None:
     remedy = "evaluate: {noise_scale: repeats}"
     with refused("not-measured", tmp_path, remedy):
         command(*TRIAL, "learning_rate=0.3", "--calibrate", str(tmp_path))
+
+
+def test_the_noise_is_that_of_the_trial_that_answers() -> None:
+    run = RunFiles.open(ROOT / "atlas/runs/digits_cnn.zip")
+    row = next(row for row in frontier_of(run) if row.answering[0] not in (None, row.trial))
+    found, of_answer, of_winner = (
+        noise_courses(run, run.studies(), [replace(row, **change)])
+        for change in ({}, {"repeats": None, "trial": row.answering[0]}, {"repeats": None})
+    )
+    assert found == of_answer != of_winner
 
 
 def test_each_goal_is_foretold_by_its_own_winners() -> None:

@@ -69,6 +69,7 @@ def test_a_command_keeps_what_it_says_itself() -> None:
         (["step 1 loss 2 val_err 0.5", "step 2 loss 1 val_err 0.25"], "val_err < 0.25"),
         (["global_step=3 val/acc=0.5", "global_step=6 val/acc=0.75"], "val_acc > 0.75"),
         (["step 1 ppl 1,010.5", "step 2 ppl 9.0E+02", "step 3 ppl NaN"], "ppl < 900"),
+        (["step 5: val loss scale 65536.0, train loss 2.5"], "train_loss < 2.5"),
         (["epoch 1 step 5 loss 3", "epoch 2 step 5 loss 2", "epoch 3 step 1 loss 2"], ""),
         (["epoch 3: loss 2.5", "step 5 took 3 s", "{'loss': 2.5, 'epoch': 1}"], ""),
     ],

@@ -33,21 +33,23 @@ class NoiseCourse:
 
 
 def noise_courses(
-    run: RunFiles, studies: Iterable[Study], winners: Mapping[StudyKey, int]
+    run: RunFiles, studies: Iterable[Study], rows: Iterable[FrontierRow]
 ) -> dict[StudyKey, tuple[NoiseCourse, ...]]:
-    """The noise scales along trainings of the winners and their repeats, where measured."""
+    """The noise scales along trainings of the trials that answer, and their repeats, where
+    measured."""
+    answering = {row.key: trial for row in rows if (trial := row.answering[0]) is not None}
     asked = [
         study
         for study in studies
-        if (study.extras.noise_scale != "never" or study.program) and study.key in winners
+        if (study.extras.noise_scale != "never" or study.program) and study.key in answering
     ]
 
     def courses(study: Study) -> tuple[NoiseCourse, ...]:
-        trial, measured = winners[study.key], run.repeats.measurements(study.key).to_pylist()
-        rows = [row for row in measured if row["trial"] == trial]
+        trial, measured = answering[study.key], run.repeats.measurements(study.key).to_pylist()
+        lines = [row for row in measured if row["trial"] == trial]
         if study.extras.noise_scale == "always" or study.program:
-            rows += run.curve(study.key, trial).to_pylist()
-        return courses_of(rows, study.batch_size)
+            lines += run.curve(study.key, trial).to_pylist()
+        return courses_of(lines, study.batch_size)
 
     found = zip(asked, run.in_parallel(courses, asked), strict=True)
     return {study.key: courses for study, courses in found if courses}
@@ -130,12 +132,11 @@ def mean_of(course: NoiseCourse) -> NoiseEstimate:
 def comparisons_of(
     run: RunFiles, rows: Sequence[FrontierRow], scalings: Sequence[Scaling]
 ) -> list[Comparison]:
-    """The B_crit of each curve beside the forecasts from its winners, as far as their noise scale
-    was measured. Each goal has winners of its own."""
+    """The B_crit of each curve beside the forecasts from its answering trials, as far as their
+    noise scale was measured. Each goal has trials of its own."""
     forecasts: dict[str, list[Forecast]] = {}
     for goal, asked in grouped(without_growing(rows), lambda row: row.goal).items():
-        winners = {row.key: row.trial for row in asked if row.trial is not None}
-        found = noise_courses(run, run.studies(), winners)
+        found = noise_courses(run, run.studies(), asked)
         forecasts[goal] = [forecast_by(key, courses) for key, courses in found.items()]
     return [one for scaling in scalings for one in compared(forecasts[scaling.goal], [scaling])]
 

@@ -158,9 +158,10 @@ def errors_in_words(scaling: Scaling) -> str:
     whole = f"Errors of the points, one standard deviation: {', '.join(said)} of their steps."
     if scaling.by_part is None:
         return (
-            f"{whole} The error from the small number of trials is not known, which takes "
-            f"{FEWEST_TRIALS} points or more of a design at each batch size, and repeats of three "
-            f"that reach the goal (in a sweep file, `repeats: {{count: 10, of: 5}}`)."
+            f"{whole} The error from the small number of trials is not known (there is none where "
+            f"nothing is searched). It takes {FEWEST_TRIALS} points or more of a design at each "
+            f"batch size, and repeats of three that reach the goal (in a sweep file, "
+            f"`repeats: {{count: 10, of: 5}}`)."
         )
     more = 100 * (2**scaling.by_part - 1)
     return f"{whole} Two thirds of the trials would need {more:.1f} % more steps."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,6 +101,7 @@ def forecast(
 def _calibration(paths: Sequence[str]) -> list[Comparison]:
     """Forecasts beside the measured critical batch sizes of runs, for curves that have both."""
     from orchestrator.analysis import scalings
+    from orchestrator.analysis.estimates import distance
     from orchestrator.analysis.forecasts import comparisons_of
     from orchestrator.results import RunFiles, frontier_of
 
@@ -107,11 +109,13 @@ def _calibration(paths: Sequence[str]) -> list[Comparison]:
     for path in paths:
         run = RunFiles.open(path)
         rows = frontier_of(run)
-        known = [one for one in comparisons_of(run, rows, scalings(rows)) if one.ratio]
+        ours = comparisons_of(run, rows, scalings(rows))
+        known = [one for one in ours if one.ratio and distance(*one.ratio.ends) < math.inf]
         if not known:
             raise BadInput(
-                f"{path} has no curve with a forecast and a critical batch size: sweep four "
-                f"batch sizes with `repeats: 5` and `evaluate: {{noise_scale: repeats}}`.",
+                f"{path} has no curve whose forecast and critical batch size are both bounded on "
+                f"both sides: sweep four batch sizes or more, up to where steps hardly fall, with "
+                f"`repeats: 5` and `evaluate: {{noise_scale: repeats}}`.",
                 code="not-measured",
             )
         found += known

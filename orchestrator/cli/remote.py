@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,40 +83,12 @@ def _train(
 ) -> int:
     """Follows the job that trains `run`. If there is none, first submits one that does what is
     asked, beside the sweep file and its code."""
-    import yaml
-
     from orchestrator.analysis.branch_answer import answer_in
     from orchestrator.cli.answers import print_frontier
     from orchestrator.cli.sessions import print_branches
-    from orchestrator.cluster.remote import follow, is_running
+    from orchestrator.cluster.remote import follow
     from orchestrator.results import RunFiles, frontier_of
     from orchestrator.results.store import holds_branches
-
-    head_run = _there(run)
-    text = yaml.safe_dump(described.resolved(), sort_keys=False)
-    files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}
-    known_by = repr((options, sorted(files.items()))).encode()
-    digest = hashlib.blake2b(known_by, digest_size=8).hexdigest()
-
-    def job_of(head: Head) -> str:
-        say(
-            f"Ray dashboard: http://{head.dashboard} "
-            f"(`ray exec {file} 'ray get-auth-token'` prints its token)"
-        )
-        job = head.job(head_run)
-        if job is not None and is_running(job):
-            if (job.metadata or {}).get("digest", digest) != digest:
-                raise BadInput(
-                    f"{head_run} is being trained by the job {job.submission_id}, which was given "
-                    f"another sweep file, code or options. To see it: "
-                    f"{command('status', run, '--cluster', file)}. To train with yours, end it "
-                    f"({command('stop', run, '--cluster', file)}) and give this command again."
-                )
-            say(f"{head_run} is being trained already, by the job {job.submission_id}.")
-            return str(job.submission_id)
-        name = head.submit(head_run, [*asked, *options], files, digest)
-        say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
-        return name
 
     def show(line: str) -> None:
         if not line.startswith(OF_THE_HEAD):
@@ -124,7 +96,7 @@ def _train(
 
     say(f"Reaching the head of {file} ...")
     try:
-        ended = follow(file, job_of, show)
+        ended = follow(file, _job_of(file, run, asked, described, options), show)
     except KeyboardInterrupt:
         say(
             f"\nThe sweep goes on on the cluster. To see it: "
@@ -148,6 +120,43 @@ def _train(
     print_frontier(here, frontier_of(here), as_json)
     say(f"Report: {here.page}")
     return code
+
+
+def _job_of(
+    file: Path, run: str, asked: Sequence[str], described: Sweep, options: Sequence[str]
+) -> Callable[[Head], str]:
+    """Finds the job that trains `run`, or submits one."""
+    import yaml
+
+    from orchestrator.cluster.remote import is_running
+
+    head_run = _there(run)
+    text = yaml.safe_dump(described.resolved(), sort_keys=False)
+    files = {"sweep.yaml": text.encode(), **UserFolder.here(described.code_names).code}
+    known_by = repr((options, sorted(files.items()))).encode()
+    digest = hashlib.blake2b(known_by, digest_size=8).hexdigest()
+
+    def job_of(head: Head) -> str:
+        say(
+            f"Ray dashboard: http://{head.dashboard} "
+            f"(`ray exec {file} 'ray get-auth-token'` prints its token)"
+        )
+        job = head.job(head_run)
+        if job is None or not is_running(job):
+            name = head.submit(head_run, [*asked, *options], files, digest)
+            say(f"Submitted as the job {name}. It goes on if this terminal is closed.")
+            return name
+        if (job.metadata or {}).get("digest", digest) != digest:
+            raise BadInput(
+                f"{head_run} is being trained by the job {job.submission_id}, which was given "
+                f"another sweep file, code or options. To see it: "
+                f"{command('status', run, '--cluster', file)}. To train with yours, end it "
+                f"({command('stop', run, '--cluster', file)}) and give this command again."
+            )
+        say(f"{head_run} is being trained already, by the job {job.submission_id}.")
+        return str(job.submission_id)
+
+    return job_of
 
 
 def look(file: Path, run: str) -> None:

@@ -42,7 +42,7 @@ NAMED = re.compile(
     re.IGNORECASE,
 )
 HELD_OUT = re.compile(r"val|eval|test|dev|held")
-LOSS = re.compile(r"loss|nll|perplexity|ppl|bpb|err(?:or|_|\b)|wer\b|mse|mae")
+LOSS = re.compile(r"loss(?!_scal)|nll|perplexity|ppl|bpb|err(?:or|_|\b)|wer\b|mse|mae")
 UPWARD = re.compile(r"acc(?!um)|f1\b|bleu|score|reward|auc")
 
 

@@ -105,10 +105,9 @@ class Source:
         return {self.name(recipe): self._named(rows) for recipe, rows in found.items()}
 
     def _forecasts(self, rows: Sequence[FrontierRow]) -> list[Forecast]:
-        winners = {row.key: row.trial for row in rows if row.trial is not None}
         return [
             replace(forecast_by(key, courses), recipe=self.name(key.recipe))
-            for key, courses in noise_courses(self.run, self.studies, winners).items()
+            for key, courses in noise_courses(self.run, self.studies, rows).items()
         ]
 
     def _named(self, rows: Sequence[Row]) -> list[Row]:
