@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -286,8 +287,14 @@ def _remote(uri: str) -> tuple[fs.FileSystem, str]:
     if uri.startswith(PACKED):
         from fsspec.implementations.zip import ZipFileSystem  # it comes with Torch and with Ray
 
+        class Packed(ZipFileSystem):  # type: ignore[misc]
+            def _open(self, path: str, *_: object, **__: object) -> BytesIO:
+                # Some Pythons from 3.12.0 on read wrong bytes after a seek in one of several open
+                # members, and seeking turns their checksums off.
+                return BytesIO(self.zip.read(path))
+
         try:
-            packed = ZipFileSystem(uri.removeprefix(PACKED))
+            packed = Packed(uri.removeprefix(PACKED))
         except BadZipFile as error:
             raise OSError(str(error)) from None
         return fs.PyFileSystem(fs.FSSpecHandler(packed)), ""
