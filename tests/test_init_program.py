@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import warm
+import yaml
 from conftest import called, command, orchestrate, refused
 
 from orchestrator.programs.guessing import completed, default_of, goal_of, in_output, options_of
@@ -113,6 +114,25 @@ def test_the_file_of_a_program_can_be_planned(
     monkeypatch.chdir(tmp_path)
     with refused("exists", "my_gpt.yaml"):
         called("init", "my_gpt", "--program", "python train.py")
+
+
+@pytest.mark.dear
+def test_numbers_of_the_command_itself_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = '"--lr", "--batch-size", "--grad-accum", "--num-processes",'
+    (tmp_path / "train.py").write_text(PRINTS.replace('"--lr", "--batch-size",', options))
+    monkeypatch.chdir(tmp_path)
+    itself = "--num-processes 4 --lr 0.5 --batch-size 8 --grad-accum 2"
+    called("init", "--program", f"python train.py {itself}")
+    made = yaml.safe_load((tmp_path / "mine.yaml").read_text())
+    (workload,) = made["workloads"]
+    assert "--num-processes {devices}" in workload["program"]
+    assert workload["max_per_device"] == 8
+    assert made["recipes"][0]["space"]["learning_rate"]["high"] == 5
+    assert made["batch_sizes"] == [16, 32, 64, 128]  # around 8 x 2 x 4
+    assert made["resources"] == {"examples_per_device": 1, "max_devices": 4}
+    called("plan", "mine.yaml")
 
 
 @pytest.mark.dear

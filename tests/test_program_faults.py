@@ -723,6 +723,21 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     assert finished.outcome.resumed_steps == 7
 
 
+def test_a_state_that_cannot_be_loaded_is_given_up(tmp_path: Path) -> None:
+    """The program may have been ended while it wrote over its last state."""
+    code = f"""
+if os.path.exists("{{folder}}/state"):
+    sys.exit("cut off")
+open("{{folder}}/state", "w").close()
+open("{tmp_path}/begun-anew", "a").write("1")
+tell(1, loss=5, error=5)
+"""
+    trial = trial_of(program(code + FOR_EVER, resumes=True))
+    for begun in ("1", "1", "11"):
+        attempt(tmp_path, trial, Killer(""), "closed")
+        assert (tmp_path / "begun-anew").read_text() == begun
+
+
 def test_an_attempt_waits_for_what_is_left_of_an_earlier_one(tmp_path: Path) -> None:
     """Its driver is gone, and it is still ending."""
     trial = trial_of(program(TELLS_AT_LAST + FOR_EVER, resumes=True))

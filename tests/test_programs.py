@@ -181,6 +181,8 @@ def test_a_value_stays_within_its_argument(folder: Path) -> None:
         ({"metrics": {"from": "tensorboard", "folder": "b"}}, {}, "wrong-value", ["b"]),
         ({"metrics": {"from": "stdout", "pattern": "(?P<loss>.)"}}, {}, "wrong-value", ["step"]),
         ({"metrics": {"from": "stdout", "pattern": "("}}, {}, "wrong-value", ["("]),
+        ({"metrics": PRINTED, "goal": "val/loss < 1"}, {}, "unknown-name", ["val/loss", "pattern"]),
+        ({"program": f"{COMMAND} --nproc_per_node=2"}, {}, "wrong-value", [2, "{devices}"]),
         ({}, {"budget": None}, "missing-key", ["budget"]),
         ({"examples": None}, {"batch_sizes": ["full"]}, "endless-data", ["`examples`"]),
         ({}, {"budget": {"steps": 9, "inherit": 2}}, "not-together", ["inherit", "resumes"]),

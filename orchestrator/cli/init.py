@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from importlib.util import find_spec
 from keyword import iskeyword
@@ -152,34 +152,41 @@ NEEDED = ("learning_rate", "batch_size", "seed", "steps")
 
 def _for_program(name: str, program: str, seconds: float) -> None:
     """Writes a sweep file for a program, from what its help and a short run say."""
-    from orchestrator.programs.commands import BATCHES, PLACEHOLDER, check_files, split
-    from orchestrator.programs.guessing import completed, default_of, options_of
+    from orchestrator.programs import commands, guessing
 
     file, program = Path(f"{name}.yaml"), program.strip()
     _check_new(file)
     if not program:
         raise wrong_value("--program", "a command", program)
-    check_files(split(program))
+    commands.check_files(commands.split(program))
+    launched = commands.PROCESSES.search(program)
+    ranks = int(launched[2]) if launched else 1
+    program = commands.PROCESSES.sub(r"\1{devices}", program)
     say(f"Asking for its options, for up to {seconds:g} s: {program} --help")
     help_ = _run(f"{program} --help", seconds)[0]
-    found = options_of(program, help_)
+    found = guessing.options_of(program, help_)
     options = {option: f"{{{placeholder}}}" for placeholder, option in found.items()}
     short = {option: value for option, value in options.items() if value in ("{folder}", "{steps}")}
-    tried = completed(program, short)
+    tried = guessing.completed(program, short)
     say(f"Running it for up to {seconds:g} s, to see what it prints: {tried}")
     output, exit_, reported = _run(tried, seconds)
     if exit_ is not None and exit_.code:
         say(f"That failed:\n{exit_.in_words}")
-    given = {*found, *PLACEHOLDER.findall(program)}
-    given |= {"batch_size"} if given & {*BATCHES} else set()
+    given = {*found, *commands.PLACEHOLDER.findall(program)}
+    given |= {"batch_size"} if given & {*commands.BATCHES} else set()
     missing = ", ".join(f"{{{needed}}}" for needed in NEEDED if needed not in given)
     todo = f"  # TODO: write {missing} where the command takes it.\n" if missing else ""
-    rate = default_of(found.get("learning_rate", "--lr"), help_) or 1e-3
+    own = {name: guessing.given(program, option) for name, option in found.items()}
+    rate = own.get("learning_rate") or guessing.default_of(
+        found.get("learning_rate", "--lr"), help_
+    )
+    rate = rate or 1e-3
     words = {
         "NAME": name,
         "GUESSES\n": (GUESSED if found else "") + todo,
-        "COMMAND": _quoted(completed(program, options)),
+        "COMMAND": _quoted(guessing.completed(program, options)),
         "METRICS": _numbers(output, reported),
+        **_sizes(own, ranks, given),
         "LOWEST": f"{rate / 10:.1e}",
         "HIGHEST": f"{rate * 10:.1e}",
     }
@@ -191,6 +198,25 @@ def _for_program(name: str, program: str, seconds: float) -> None:
         f"left for you. Next:\n"
         f"  orchestrate trial {file}\n  orchestrate plan {file}\n  orchestrate sweep {file}"
     )
+
+
+def _sizes(own: Mapping[str, float | None], ranks: int, given: Collection[str]) -> dict[str, str]:
+    """The lines about batch sizes and devices, from the numbers that the command has itself."""
+    per_device, passes = own.get("batch_size_per_device"), own.get("accumulation_steps") or 1
+    usual = per_device * passes * ranks if per_device else own.get("batch_size")
+    first = int(usual or 8)
+    first //= 4 if usual and first % (4 * ranks) == 0 else 1
+    most = f"    max_per_device: {per_device or 16:g}  # examples that fit on a device: check"
+    devices = f"resources: {{examples_per_device: 1, max_devices: {ranks if ranks > 1 else 8}}}\n"
+    return {
+        "MOST\n": f"{most if per_device else most.replace('max', '# max', 1)}\n"
+        * ("accumulation_steps" in given),
+        "BEYOND": "" if usual else "\n# TODO: take some around the one that you train with.",
+        "SIZES": str([first * 2**times for times in range(4)]),
+        "RESOURCES\n": ("" if ranks > 1 else "# Without it, a trial has one device.\n# ") + devices
+        if "devices" in given
+        else "",
+    }
 
 
 def _numbers(output: str, reports: Sequence[bytes]) -> str:

@@ -12,10 +12,22 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from orchestrator.records import BadInput, Study, Trial, Value, refuse_unknown, shown, wrong_value
+from orchestrator.records import (
+    BadInput,
+    Study,
+    Trial,
+    Value,
+    counted,
+    refuse_unknown,
+    shown,
+    wrong_value,
+)
 from orchestrator.records.studies import Program
 
 PLACEHOLDER = re.compile(r"\$?\{(\w+)\}")
+
+PROCESSES = re.compile(r"(--(?:nproc[-_]per[-_]node|num[-_]processes|num[-_]gpus)[ =])(\d+)(?!\S)")
+"""How launchers are told the number of their processes."""
 
 LISTS = ("args", "args_no_hyphens")
 """Placeholders that stand for several arguments."""
@@ -61,8 +73,21 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
     program = study.the_program
     place = placeholders(program.heard.place)
     refuse_unknown("placeholder of `metrics`", sorted(place), [*params, *OF_TRIAL])
+    if program.heard.pattern:
+        metrics = {*re.compile(program.heard.pattern).groupindex} - {"step"}
+        kind = "metric of a goal, which no group of the pattern of `metrics` names:"
+        refuse_unknown(kind, sorted(goal.metric for goal in study.goals), metrics)
     if program.function:
         return
+    starts = PROCESSES.search(" ".join(program.command))
+    if starts and program.launch == "once" and int(starts[2]) != devices:
+        raise BadInput(
+            f"The command starts {starts[2]} processes ({starts[0]}), but at batch size "
+            f"{study.batch_size:,} a trial has {counted(devices, 'device')}, by which its batch is "
+            f"divided. Write {{devices}} for the number, and say how many a trial gets: "
+            f"`resources: {{examples_per_device: 1, max_devices: {starts[2]}}}`.",
+            code="wrong-value",
+        )
     if clash := sorted({*params} & {*OF_TRIAL, *LISTS, *OTHERS}):
         raise BadInput(
             f"A metaparameter can't be called {clash[0]!r}, which is a placeholder of every "

@@ -67,6 +67,12 @@ def options_of(program: str, help_: str) -> dict[str, str]:
     return best
 
 
+def given(program: str, option: str) -> float | None:
+    """The number that the command itself gives for this option."""
+    found = re.search(rf"(?<!\S){re.escape(option)}[ =]({NUMBER})(?!\S)", program)
+    return float(found[1].replace(",", "")) if found else None
+
+
 def default_of(option: str, help_: str) -> float | None:
     """The number that a help says is the default of this option."""
     spellings = "[-_]".join(map(re.escape, re.split("[-_]", option)))

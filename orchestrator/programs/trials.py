@@ -83,6 +83,7 @@ class Course:
                 pass
             self._hearing.again()
         known = self._standing.measurements
+        self._earlier = len(known)
         self._resumed = known[-1] if known else Measurement(step=0, seconds=0.0, metrics={})
         self._source: Lines | Events = Lines(channel / REPORTS)
         if self._heard.place:
@@ -93,6 +94,9 @@ class Course:
 
     def is_over(self) -> bool:
         return self.status is not None
+
+    def has_news(self) -> bool:
+        return len(self._standing.measurements) > self._earlier
 
     def follow(self, running: Running, hang_seconds: float | None) -> Iterator[Measurement | None]:
         """Hears the program until its trial has ended, whose status is known then."""
@@ -243,16 +247,13 @@ def train_program(
         own = own.with_name(f"{own.name}-{uuid.uuid4().hex[:8]}")
     for needed in (own, own / FILES):
         needed.mkdir(parents=True, mode=0o700, exist_ok=True)
-    began, lock = time.monotonic(), own / LOCK.format(rank=0)
-    while _is_locked(lock):  # an earlier attempt ends, and may report
-        if time.monotonic() - began > (devices.hang_seconds or math.inf):
-            raise ProgramFailed("an earlier attempt at this trial does not end", died=True)
+    for _ in _until_free(own / LOCK.format(rank=0), devices.hang_seconds or math.inf):
         yield trial, None
-        time.sleep(LOOK_SECONDS)
     earlier = sorted(own.glob(f"{CHANNEL}*"))
     channel = own / f"{CHANNEL}{len(earlier):06d}-{uuid.uuid4().hex[:8]}"
     channel.mkdir(mode=0o700)
     status: Status | None = None
+    broken = False
     try:
         course = Course(trial, devices.count, ending, channel, earlier)
         status = course.status
@@ -265,13 +266,17 @@ def train_program(
                     yield trial, None
                 course.check()
                 status = course.status
+            except ProgramFailed as failed:
+                # What it saved may be cut off, since it was ended while it saved.
+                broken = bool(earlier) and not course.has_news() and not failed.died
+                raise
             finally:
                 running.close()
                 if log is not None:
                     _keep_log(log, channel)
         yield trial, course.finished(devices.count)
     finally:
-        if status not in (None, "paused") or not program.resumes:
+        if broken or status not in (None, "paused") or not program.resumes:
             shutil.rmtree(own, ignore_errors=True)
 
 
@@ -280,6 +285,16 @@ def train_alone(
 ) -> Generator[Measurement, None, Outcome]:
     """Trains one trial in `folder`. Yields the measurements; returns the outcome."""
     return the_only(train_program(trial, devices, folder))
+
+
+def _until_free(lock: Path, longest: float) -> Iterator[None]:
+    """Waits for the end of an earlier attempt, which may report until then."""
+    began = time.monotonic()
+    while _is_locked(lock):
+        if time.monotonic() - began > longest:
+            raise ProgramFailed("an earlier attempt at this trial does not end", died=True)
+        yield
+        time.sleep(LOOK_SECONDS)
 
 
 def _is_locked(path: Path) -> bool:
