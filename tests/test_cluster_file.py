@@ -103,6 +103,17 @@ def test_what_can_be_rented_is_known_and_has_a_price(file: str, written: dict[st
     assert re.search(r"on-demand prices of 20\d\d-\d\d\.$", str(cluster))
 
 
+def test_a_kind_without_a_price_and_gpus_that_the_head_counts_wrongly_are_named(
+    tmp_path: Path,
+) -> None:
+    text = (ROOT / "cluster.yaml").read_text()
+    changed = text.replace("max_workers: 4 ", "max_workers: 16 ").replace("g5.xl", "g9.xl")
+    (tmp_path / "cluster.yaml").write_text(changed)
+    said = str(described_in(tmp_path / "cluster.yaml"))
+    assert re.search(r"unknown: add g9\.xlarge to \S+prices\.yaml", said)
+    assert re.search(r"19 GPUs, but the head states gpus_on_demand: 7, .* Write 19,", said)
+
+
 CLUSTER = """
 max_workers: 3
 available_node_types:

@@ -18,15 +18,11 @@ from ray.exceptions import AuthenticationError
 from orchestrator.cluster import ray_internals
 from orchestrator.cluster.embedded import embedded
 from orchestrator.cluster.slurm import SLURM, await_nodes, on_nodes
-from orchestrator.planning.machines import Cluster, Machine
+from orchestrator.planning.machines import ON_DEMAND, Cluster, Machine
 from orchestrator.records import BadInput
 from orchestrator.sweeping.log import logging_to
 
 logger = logging.getLogger(__name__)
-
-ON_DEMAND = "gpus_on_demand"
-"""The resource by which the head of an autoscaled cluster states how many GPUs can be had on
-demand. Ray itself does not tell a driver about machines that are not started yet."""
 
 ANSWER_SECONDS = 10
 """Seconds that a cluster may take to answer before it counts as unreachable."""

@@ -15,6 +15,10 @@ from orchestrator.records import BadInput
 
 PRICES = Path(__file__).parent.parent / "prices.yaml"
 
+ON_DEMAND = "gpus_on_demand"
+"""The resource by which the head of an autoscaled cluster states how many GPUs can be had on
+demand. Ray itself does not tell a driver about machines that are not started yet."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -26,6 +30,8 @@ class Machine:
     count: int = 1
     price_per_hour: float | None = None
     """Price of one machine for an hour in USD; None if not known."""
+    kind: str | None = None
+    """What the cloud calls such a machine."""
 
     def ranks(self, resources: Resources) -> int:
         """Number of ranks that fit on one of these machines."""
@@ -46,16 +52,25 @@ class Cluster:
     machines: tuple[Machine, ...]
     gpus_on_demand: int = 0
     """Number of GPUs that machines which can still be started may have, as the head states it."""
+    stated: float | None = None
+    """The same, as the head of a cluster file will state it."""
     dashboard: str | None = None
     embedded: bool = False
     """Whether this process started the cluster and will end it."""
 
     def __str__(self) -> str:
-        said = "; ".join(f"{each.count} x {each}" for each in self.machines)
-        if self.price_per_hour is None:
-            return f"{said}."
-        cost = f"{self.price_per_hour:.2f} USD per hour while all of them run"
-        return f"{said}. About {cost}, at on-demand prices of {read_yaml(PRICES)['as_of']}."
+        said = "; ".join(f"{each.count} x {each}" for each in self.machines) + "."
+        if self.price_per_hour is not None:
+            cost = f"{self.price_per_hour:.2f} USD per hour while all of them run"
+            said += f" About {cost}, at on-demand prices of {read_yaml(PRICES)['as_of']}."
+        elif kinds := {m.kind for m in self.machines if m.kind and m.price_per_hour is None}:
+            said += f" What they cost is unknown: add {', '.join(sorted(kinds))} to {PRICES}."
+        if self.stated not in (None, self.gpus):
+            said += (
+                f" They have {self.gpus} GPUs, but the head states {ON_DEMAND}: {self.stated:g}, "
+                f"which its sweeps count on. Write {self.gpus}, unless a quota allows fewer."
+            )
+        return said
 
     @property
     def cpus(self) -> int:
@@ -134,7 +149,7 @@ def described_in(file: Path) -> Cluster | None:
     does not state the resources of its machines."""
     described = validated_as(_ClusterFile, read_yaml(file), str(file))
     prices = read_yaml(PRICES).get(str((described.provider or {}).get("type"))) or {}
-    left, found = described.max_workers, list[Machine]()
+    left, found, stated = described.max_workers, list[Machine](), None
     kinds = (described.available_node_types or {}).items()
     # Machines with the most GPUs come first, for the mixture that holds the most ranks.
     for name, kind in sorted(kinds, key=lambda item: -(item[1].resources or {}).get("GPU", 0)):
@@ -143,13 +158,17 @@ def described_in(file: Path) -> Cluster | None:
             return None
         count = 1 if is_head else min(left, left if kind.max_workers is None else kind.max_workers)
         left -= 0 if is_head else count
+        stated = kind.resources.get(ON_DEMAND) if is_head else stated
         node = kind.node_config or {}
+        called = node.get("InstanceType") or node.get("machineType")
         machine = Machine(
             name=name,
             cpus=int(kind.resources.get("CPU", 0)),
             gpus=int(kind.resources.get("GPU", 0)),
             count=count,
-            price_per_hour=prices.get(str(node.get("InstanceType") or node.get("machineType"))),
+            price_per_hour=prices.get(str(called)),
+            kind=called and str(called),
         )
         found.append(machine)
-    return Cluster(machines=tuple(each for each in found if each.count > 0)) if found else None
+    there = tuple(each for each in found if each.count > 0)
+    return Cluster(machines=there, stated=stated) if found else None
