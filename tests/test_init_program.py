@@ -4,13 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import warm
 import yaml
 from conftest import called, command, orchestrate, refused
 
+from orchestrator.cluster import sweeps
+from orchestrator.planning.machines import Cluster
 from orchestrator.programs.guessing import completed, default_of, goal_of, in_output, options_of
 from orchestrator.records import BadInput
 
@@ -224,6 +228,39 @@ def test_a_job_of_slurm_is_not_put_back_for_ever(
     done = subprocess.run(["bash", "mine.sbatch"], env=job, capture_output=True, check=False)
     assert done.returncode == 75
     assert (b"requeue" in done.stdout) == put_back
+
+
+def test_a_job_of_slurm_agrees_to_no_size_and_its_user_gets_its_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    called("init", "--slurm")
+    asked = '[ $(find *.token -perm 600) ] && grep -qx "$RAY_AUTH_TOKEN" orchestrate-7.token'
+    for name, does in (("srun", f'{asked} && echo "$@"'), ("scontrol", "")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+    said = subprocess.check_output(["bash", "mine.sbatch", "my_sweep.yaml"], env=job, text=True)
+    assert "orchestrate sweep my_sweep.yaml --address slurm\n" in said
+    assert f" is in {tmp_path}/orchestrate-7.token\n" in said
+    assert not [*tmp_path.glob("*.token")], "nobody asks for it any more"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_token_that_another_shell_does_not_have_is_told_so(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    if own:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", "0")
+    cluster = Cluster(machines=(), dashboard="host:8265")
+    monkeypatch.setattr(sweeps, "connect", lambda *_: nullcontext(cluster))
+    monkeypatch.setattr(sweeps, "on_ray", lambda *_: nullcontext())
+    said: list[str] = []
+    job = Mock(run=Mock(log=lambda: nullcontext(tmp_path / "log.txt")))
+    with sweeps.ray_at("slurm", said.append)(job):
+        assert ("RAY_AUTH_TOKEN is its token" in said[0]) == own
+        assert ("`ray get-auth-token` prints its token" in said[0]) != own
 
 
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

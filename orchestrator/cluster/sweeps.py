@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,8 +43,9 @@ def ray_at(address: str | None, say: Callable[[str], None]) -> OpensExecutor:
             )
         with job.run.log() as log, connect(address, log, died, say) as cluster:
             if cluster.dashboard:
-                url = f"http://{cluster.dashboard}"
-                say(f"Ray dashboard: {url} (`ray get-auth-token` prints its token)")
+                own = "RAY_AUTH_TOKEN" in os.environ  # what another shell doesn't have
+                token = "RAY_AUTH_TOKEN is" if own else "`ray get-auth-token` prints"
+                say(f"Ray dashboard: http://{cluster.dashboard} ({token} its token)")
             with on_ray(cluster, job) as executor:
                 yield executor
 
