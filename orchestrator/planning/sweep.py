@@ -330,7 +330,7 @@ class Faults(Part):
     """What happens when a trial fails or hangs, or the run cannot be written."""
 
     max_failures: int = Field(default=2, ge=0, le=MANY, examples=[5])
-    """How often a trial is tried again before it counts as failed. A lost machine does not
+    """How often a trial is tried again before it counts as failed. Up to 20 lost machines do not
     count."""
     hang_seconds: float | None = Field(default=600, gt=0, le=MANY, examples=[1800])
     """A trial that takes no step for this many seconds is ended and tried again; `null`: never."""
