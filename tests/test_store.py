@@ -66,6 +66,18 @@ def test_the_latest_record_of_a_trial_counts(tmp_path: Path, monkeypatch: Any) -
     assert run.loose(KEY) == 2
 
 
+def test_a_trial_may_end_sooner_than_it_was_paused(tmp_path: Path) -> None:
+    """Trained anew on another machine, whose last bits differ. It would begin anew for ever."""
+    run = RunFiles(tmp_path)
+    run.write(finished(0, 3.0, 2.0, 1.0, status="paused"))
+    run.put_together(KEY, finished=False)
+    run.write(finished(0, 3.0, 0.1, status="reached"))
+    for _ in range(2):
+        assert run.trials(KEY)["status"].to_pylist() == ["reached"]
+        assert run.curve(KEY, 0)["val/error"].to_pylist() == [3.0, 0.1]
+        run.put_together(KEY, finished=True)
+
+
 def test_a_trial_from_before_there_were_stacks_was_trained_alone(tmp_path: Path) -> None:
     run = RunFiles(tmp_path)
     run.write(finished(0, 3.0))

@@ -351,11 +351,12 @@ def _trainings(trials: pa.Table) -> list[Training]:
     return [*zip(trials["trial"].to_pylist(), repeats, strict=True)]
 
 
-def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, int]]:
-    """Trial and repeat -> whether it did not fail, its steps. The greater record is later."""
+def _how_far(trials: pa.Table) -> dict[Training, tuple[bool, bool, int]]:
+    """Trial and repeat -> whether it did not fail, whether it has come to its own end, its steps.
+    The greater record is later. Trained anew on another machine, a trial may end sooner."""
     columns = (trials[name].to_pylist() for name in ("status", "steps"))
     return {
-        training: (status != "failed", steps or 0)
+        training: (status != "failed", status not in ("paused", "dominated"), steps or 0)
         for training, status, steps in zip(_trainings(trials), *columns, strict=True)
     }
 
