@@ -179,6 +179,8 @@ def test_what_branches_may_take_is_planned(tmp_path: Path) -> None:
     assert [(each["trials"], each["budget_steps"] * each["batch_size"]) for each in branches] == [
         (2 * 2 + 2, 2048)
     ] * 6
+    named = command("plan", "digits_mlp")
+    assert "At least so many trainings" in named.stderr
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def plan(
     data_dir: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate the trials, time and cost of a sweep. Time and cost need measured step times
-    (--calibrate) and are given from the best to the worst case."""
-    from orchestrator.planning.branch_file import load_either
-    from orchestrator.planning.branch_plan import at_most
+    """Estimate the trials, time and cost of a sweep or of branches. Time and cost need measured
+    step times (--calibrate) and are given from the best to the worst case."""
+    from orchestrator.planning.branch_file import FOLDER, load_either
+    from orchestrator.planning.branch_plan import foreseen
     from orchestrator.planning.machines import fit_resources, ranks_at_once
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan as plan_of
@@ -92,7 +92,7 @@ def plan(
         raise BadInput("--keep keeps the times of --devices: give both.", code="missing-option")
     useless = {"slots": slots, "price": price}
     refuse_both({"devices": devices}, {"calibrate": calibrate, **useless})
-    sweep = load_either(find_sweep_file(file), set_ or [])
+    sweep = load_either(find_sweep_file(file, FOLDER), set_ or [])
     if price is None:
         price = sweep.report.price_per_device_hour
     machines = None if cluster is None else machines_of(cluster)
@@ -102,7 +102,7 @@ def plan(
         if price is None and machines.price_per_hour is not None:
             price = machines.price_per_hour / room
     planned = plan_of(sweep, data_dir)
-    studies = at_most(sweep, planned.studies)
+    studies = foreseen(sweep, planned.studies)
     if devices:
         run = None if keep is None else _keeper(keep, planned.studies)
         times = _times_on(sorted({*devices}), planned.studies, sweep, address, data_dir)
@@ -114,6 +114,8 @@ def plan(
         say(f"{' and '.join(given)} can't be used without step times: add --calibrate.")
     for remark in planned.remarks:
         say(remark)
+    if sweep.branch is not None:
+        say("At least so many trainings: rates that are added beside the best come on top.")
     speeds = None
     if calibrate:
         ((speeds, room),) = _measured([(studies, sweep)], address, data_dir)

@@ -56,7 +56,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
     """Raises `BadInput` before a job is submitted, if the machines can't hold the trials, the sweep
     can't be trained, or the user does not agree to its size."""
     from orchestrator.cli.planning import agree, machines_of
-    from orchestrator.planning.branch_plan import at_most
+    from orchestrator.planning.branch_plan import foreseen
     from orchestrator.planning.machines import fit_resources
     from orchestrator.planning.outlook import outlook
     from orchestrator.planning.studies import plan
@@ -68,7 +68,7 @@ def _refuse_early(file: Path, described: Sweep, *, yes: bool) -> None:
         planned = plan(described)
         for doubt in planned.doubts:
             say(doubt)
-        found = outlook(at_most(described, planned.studies), described.resources.ranks)
+        found = outlook(foreseen(described, planned.studies), described.resources.ranks)
     agree(found, yes=yes)
 
 

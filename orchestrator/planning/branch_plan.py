@@ -90,9 +90,10 @@ def points_of(sweep: Sweep, studies: Sequence[Study]) -> list[Fork]:
     return found
 
 
-def at_most(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
-    """Studies that bound how much is trained, for estimates. For a trunk with branches these
-    include the trainings that confirm schedules; other studies are returned as they are."""
+def foreseen(sweep: Sweep, studies: Sequence[Study]) -> list[Study]:
+    """Studies for estimates of how much is trained. For a trunk with branches these include the
+    trainings that confirm schedules, but no rates that are added beside the best: nobody knows how
+    many they will be. Other studies are returned as they are."""
     asked = sweep.branch
     if asked is None:
         return [*studies]

@@ -33,14 +33,16 @@ OURS = ("branch", "programs", "scales")
 """Keys of a `Sweep` that its validators write, not people."""
 
 
-def find_sweep_file(name: str | None) -> Path:
+def find_sweep_file(name: str | None, *others: Path) -> Path:
     """The file called `name`, or the project's sweep of this name; None: the quickstart."""
-    return SWEEPS / "quickstart.yaml" if name is None else find_file("sweep file", name, SWEEPS)
+    quickstart = SWEEPS / "quickstart.yaml"
+    return quickstart if name is None else find_file("sweep file", name, *others, SWEEPS)
 
 
-def find_file(kind: str, name: str, folder: Path) -> Path:
-    """The file called `name`, or the one of the project that has this name, in `folder`."""
-    known = {path.stem: path for path in folder.glob("*.yaml")}
+def find_file(kind: str, name: str, *folders: Path) -> Path:
+    """The file called `name`, or the one of the project that has this name, in the last of
+    `folders` that has one."""
+    known = {path.stem: path for folder in folders for path in folder.glob("*.yaml")}
     # Unlike Path.exists, os.path.exists returns False for a name that no file can have.
     if os.path.exists(name):
         return Path(name)

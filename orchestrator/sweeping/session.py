@@ -12,7 +12,7 @@ from threading import Event
 from typing import Any, Literal
 
 from orchestrator.analysis.branch_answer import Answer, answer_in, branching_of, write_branches
-from orchestrator.planning.branch_plan import at_most
+from orchestrator.planning.branch_plan import foreseen
 from orchestrator.planning.growth import refuse_changed, refuse_incomparable, trials_within
 from orchestrator.planning.outlook import Outlook, outlook
 from orchestrator.planning.studies import Plan, plan, plan_again
@@ -84,7 +84,7 @@ def sweep(described: Sweep, out: str | Path | None, how: How) -> Ended:
     run = RunFiles(f"runs/{described.name}" if out is None else out)
     check_trackers(how.track, run.place)
     planned = plan(described, how.data_dir)
-    how.agree(outlook(at_most(described, planned.studies), described.resources.ranks))
+    how.agree(outlook(foreseen(described, planned.studies), described.resources.ranks))
     run.check_writable()
     with run.locked():
         # Without studies.json nobody knows of which sweep the trials are, and this is refused.
