@@ -107,6 +107,8 @@ def test_where_the_best_rate_is_an_end_others_may_cost_less() -> None:
     assert above.costs[2].examples_ratio.low == 1
     assert "no lower rate was tried at factor 4" in verdict_in_words(above)
     assert above.critical is not None
+    single = among({1: [1], 2: [0.5, 1, 2]})
+    assert "no other rate was tried at factor 1" in verdict_in_words(single)
     unknown = among({1: [2, 4], 2: [0.5, 1, 2]})
     assert not unknown.is_known
     assert "factor 1 is best at the lowest rate, and no lower one was tried" in verdict_in_words(

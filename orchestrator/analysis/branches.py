@@ -55,7 +55,8 @@ class FactorCost:
     """c_k. Infinite if a branch diverged, or if they end no lower than factor 1 began."""
     not_tried: str = ""
     """`lower` or `higher` if the best rate was the lowest or the highest of several: others may
-    cost less, so its interval begins at 1."""
+    cost less, so its interval begins at 1. `any other` if factor 1 had a single rate: at its best
+    one, it may need fewer examples, so all others may cost more."""
 
     @property
     def is_cheaper(self) -> bool:
@@ -145,7 +146,7 @@ def verdict_of(
     limit = Estimate(value=1.0, low=1.0, high=math.inf)
     if not unknown:
         limit = fifth_more({cost.factor: cost.examples_ratio for cost in costs})
-    sure = {factor: losses for factor, losses in curves.items() if not ends[factor]}
+    sure = {k: losses for k, losses in curves.items() if k == 1 or not ends[k]}
     return Verdict(
         batch_size=batch_size,
         at_examples=at_examples,
@@ -165,7 +166,9 @@ def verdict_of(
 def _not_tried(branches: Collection[Branch], factor: int, rate: float) -> str:
     """Which rates may be better than the best, if that is an end of those that were tried."""
     tried = {each.rate for each in branches if each.factor == factor}
-    if len(tried) == 1 or min(tried) < rate < max(tried):
+    if len(tried) == 1:
+        return "any other" if factor == 1 else ""
+    if min(tried) < rate < max(tried):
         return ""
     return "lower" if rate == min(tried) else "higher"
 
@@ -189,7 +192,7 @@ def _unknown(reference: Floats, not_tried: str, length: int, batch_size: int) ->
             f"at batch size {batch_size:,} itself the loss does not fall beyond its noise within "
             f"{length:,} examples; longer branches, more seeds or another loss may tell"
         )
-    if not_tried:
+    if not_tried in ("lower", "higher"):
         return f"factor 1 is best at the {not_tried[:-2]}est rate, and no {not_tried} one was tried"
     return ""
 

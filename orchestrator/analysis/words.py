@@ -185,7 +185,9 @@ def verdict_in_words(verdict: Verdict) -> str:
     if cheaper := [str(cost.factor) for cost in verdict.costs if cost.is_cheaper]:
         takes = "factors {} take" if len(cheaper) > 1 else "factor {} takes"
         said.append(f"{takes.format(listed(cheaper))} fewer examples than factor 1")
-    if ends := [cost for cost in verdict.costs if cost.not_tried]:
+    if verdict.costs[0].not_tried:
+        said.append("no other rate was tried at factor 1, so the others may cost more")
+    if ends := [cost for cost in verdict.costs[1:] if cost.not_tried]:
         factors = listed([str(cost.factor) for cost in ends])
         said.append(
             f"no {ends[0].not_tried} rate was tried at factor {factors}, which may cost less"

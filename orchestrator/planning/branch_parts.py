@@ -31,7 +31,8 @@ class Rates(Part):
     )
     """Multiples of the learning rate that each rule gives. At the trunk's own batch size all rules
     give the same, so only the multiples differ there. Further ones are tried beside the best, until
-    neighbours on both sides are worse and no further away than a factor of 1.2."""
+    neighbours on both sides are worse and no further away than a factor of 1.2. With one, none are
+    tried beside the trunk's own rate at factor 1, so larger batches may cost more than is said."""
 
     def at(self, factor: int) -> list[float]:
         """From the lowest up, each once."""
@@ -55,7 +56,7 @@ class Rates(Part):
 
 
 class Length(Part):
-    """The length of branches. It is doubled until branches give the same answer twice."""
+    """The length of branches. It is doubled until three answers in a row agree."""
 
     examples: int | None = Field(default=None, ge=1, le=MANY**2, examples=[2048])
     """Examples of the shortest branches. Default: 16 batches of the largest size."""
@@ -92,8 +93,8 @@ class Branches(Part):
         default=Spread(count=3), examples=[[20, 80], {"count": 4}]
     )
     """Where branches begin: a list of the trunk's steps, each moved to the next evaluation, or
-    `{count: 4}` for that many points at equal distances in the logarithm of examples. Default:
-    `{count: 3}`."""
+    `{count: 4}` for that many points at equal distances in the logarithm of examples, from 1/64 to
+    1/2 of the trunk. Default: `{count: 3}`."""
     factors: Annotated[list[Annotated[int, Field(ge=1, le=MANY)]], SEARCH] = Field(
         default=[1, 2, 4, 8, 16], min_length=2, max_length=MOST_ITEMS, examples=[[1, 2, 4, 8]]
     )
@@ -102,7 +103,7 @@ class Branches(Part):
     """The learning rates that branches try."""
     seeds: Annotated[int, SEARCH] = Field(default=8, ge=3, le=1000, examples=[4])
     """How many orders of the examples each branch is trained with. Half of them choose the learning
-    rate, the others judge."""
+    rate, the others judge: with fewer than 8, intervals are wide."""
     length: Annotated[Length, SEARCH] = Length()
     """How long branches are."""
     loss: Annotated[Text, SEARCH] = Field(default="val/loss", examples=["train/loss"])
