@@ -108,6 +108,7 @@ def test_what_it_says_and_keeps() -> None:
     accumulated(noise, model, 0)
     assert noise.report().startswith("noise scale ")
     assert "are nearly free" in noise.report()
+    assert "steps like the recent ones" in noise.report()
     assert noise.report().endswith(", so far"), "of the memory, few steps are filled"
     short = NoiseScale(model, batch_size=BATCH, micro_batch=MICRO, decay=0.1)
     accumulated(short, model, 0)

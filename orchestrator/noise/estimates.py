@@ -195,7 +195,7 @@ def noise_in_words(estimate: NoiseEstimate) -> str:
     return (
         f"noise scale {rounded(scale)} ({rounded(low)} to {rounded(high)}): up to about "
         f"{rounded(NEARLY_FREE * scale)} examples per step are nearly free, beyond "
-        f"{rounded(scale)} a training takes more than twice the examples"
+        f"{rounded(scale)} steps like the recent ones may take more than twice the examples"
     )
 
 
