@@ -111,6 +111,23 @@ def test_a_step_of_another_batch_size_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    ("name", "size", "line", "other", "said"),
+    [
+        ("hf_trainer", 8, "rows[:1500]", "rows[:5]", "has 5 examples, so a step takes 5,"),
+        ("lit_trainer", 32, "True)", "False)", "has 1500 examples, so a step takes 28,"),
+    ],
+)
+def test_a_training_set_that_does_not_fill_its_steps_is_refused(
+    name: str, size: int, line: str, other: str, said: str, tmp_path: Path
+) -> None:
+    own, text = tmp_path / f"{name}.py", (EXAMPLES / f"{name}.py").read_text()
+    own.write_text(text.replace(line, other))
+    assert said in by_hand(tmp_path, own, batch_size=size, steps=200).stderr
+    assert not (tmp_path / "reports").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("failure", "told"),
     [("raise SystemExit('no data')", "no data"), ("os.kill(os.getpid(), 9)", "exitcode: -9")],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from orchestrator.programs.reporting import refuse_other_batch, report
+from orchestrator.programs.reporting import refuse_other_batch, refuse_short_step, report
 
 TIMES = ("_runtime", "_per_second", "_time")
 """Ends of the names of metrics that say how long an evaluation took."""
@@ -23,6 +23,8 @@ class ReportCallback(TrainerCallback):
         known = not (shared or args.accelerator_config.split_batches)  # else ranks share examples
         whole = state.train_batch_size * args.gradient_accumulation_steps * args.world_size
         refuse_other_batch(args.world_size * max(args.n_gpu, 1), whole if known else None)
+        drops = args.dataloader_drop_last or args.world_size > 1  # ranks fill the last batch up
+        refuse_short_step(more.get("train_dataloader"), whole, drops)
         self._trains = True
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **more: Any) -> None:

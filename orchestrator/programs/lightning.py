@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from orchestrator.programs.reporting import refuse_other_batch, report
+from orchestrator.programs.reporting import refuse_other_batch, refuse_short_step, report
 
 
 class ReportCallback(Callback):
@@ -20,6 +20,7 @@ class ReportCallback(Callback):
         size = getattr(trainer.train_dataloader, "batch_size", None) or 1
         known = min(size, times) > 1 and pl_module.automatic_optimization
         refuse_other_batch(trainer.world_size, size * times if known else None)
+        refuse_short_step(trainer.train_dataloader, size * times)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":

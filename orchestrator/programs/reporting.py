@@ -82,6 +82,20 @@ def refuse_other_batch(ranks: int, examples: int | None = None) -> None:
         )
 
 
+def refuse_short_step(loader: Any, examples: int, drops: bool = False) -> None:
+    """Raises `RuntimeError` if the last step of an epoch has fewer `examples` than the others."""
+    try:
+        told, rows = json.loads(os.environ["ORCHESTRATE_TRIAL"]), len(loader.dataset)
+        short = rows % examples if rows < examples or not (drops or loader.drop_last) else 0
+    except (AttributeError, KeyError, TypeError):  # started by hand, or a stream
+        return
+    if short and examples == told["batch_size"] and rows < examples * told["steps"]:
+        raise RuntimeError(
+            f"the training set has {rows} examples, so a step takes {short}, not {examples}. Set "
+            f"drop_last (--dataloader_drop_last true), and write `examples: {rows}` in the workload"
+        )
+
+
 def _as_first_says(together: Any, goes_on: bool) -> bool:
     """The answer of rank 0, over a group of its own: the script's may be busy, or on GPUs."""
     import torch
