@@ -104,6 +104,8 @@ def rehearse_points(
             continue
         needed = [*(goal.metric for goal in study.goals), *compared]
         where = f"workload {study.workload!r} with recipe {study.recipe!r}"
+        if "/ema_" in str(needed) and "ema_decay" not in params:
+            where += ", which has no `ema_decay` in its `space`"
         refuse_unknown(f"metric of {where}:", needed, metrics)
     return doubts
 

@@ -14,6 +14,7 @@ from orchestrator.files.yaml_files import parse_yaml, read_yaml
 from orchestrator.planning.sweep import Repeats, Sweep
 from orchestrator.planning.workload_parts import ProgramWorkload, named
 from orchestrator.records import BadInput, cut, shown, unknown, wrong_value
+from orchestrator.records.lr_schedules import SCHEDULE_SETTINGS
 from orchestrator.results.purpose import STUDIES, without_gone
 
 FileModel = TypeVar("FileModel", bound=BaseModel)
@@ -136,6 +137,13 @@ def _explain(kind: type[BaseModel], source: str, error: Mapping[str, Any]) -> Ba
     location = error["loc"]
     key = ".".join(cut(str(part)) for part in location)
     if error["type"] == "extra_forbidden":
+        from orchestrator.training.settings import ALIASES, GENERAL  # loads torch
+
+        name = ALIASES.get(location[-1], location[-1])
+        if name in {"momentum", "label_smoothing", *ALIASES.values(), *GENERAL}:
+            part = "schedule" if name in SCHEDULE_SETTINGS else "space"
+            said = f"{{name: ..., {part}: {{{name}: {shown(error['input'])}}}}}"
+            return BadInput(f"{source}: {key}: write it into a recipe: {said}.", code="unknown-key")
         known, last = _keys_at(kind, location[:-1]), f".{location[-1]}"
         # It may belong into a part, as `trials` into `search`; those of `more` are beyond these.
         parts = [name.split(".") for name in known if name != "more"]
