@@ -238,6 +238,12 @@ def answers(workload: Workload, batch: Batch) -> torch.Tensor:
         ("def data(self, d): return {'train': (1, 2)}", ("wrong-data", "{'train': 'tuple'}")),
         ("def data(self, d): return 3", ("wrong-data", "Loaded(data_set)", "int")),
         ("def model(self): return BatchNorm1d(2)", ("needs-ghosts", "with_ghosts")),
+        ("def data(self): return {}", ("not-callable", "Broken.data", "(self, data_dir)")),
+        ("def loss(self, m, x, y): pass", ("not-callable", "Broken.loss", "(self, model, batch)")),
+        (
+            "def data(self, d): return {'train': Tensors(torch.ones(9), augment=lambda x: x)}",
+            ("not-callable", "lambda", "(batch, seeds)"),
+        ),
         ("def model(self): return LazyLinear(2)", ("wrong-value", "LazyLinear of Broken", "seed")),
     ],
 )

@@ -105,6 +105,8 @@ def splits_of(workload: Workload, data_dir: Path | None) -> Mapping[str, Split]:
     try:
         data: object = workload.data(data_dir)
     except TypeError as error:
+        if error.__traceback__ and not error.__traceback__.tb_next:  # of this call
+            raise BadInput(f"{error}. It takes (self, data_dir).", code="not-callable") from None
         if data_dir is None:  # which is the usual reason
             error.add_note("No folder of data was given: --data-dir FOLDER, or $ORCHESTRATE_DATA.")
         raise

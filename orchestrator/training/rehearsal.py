@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from orchestrator.records import BadInput, Trial, wrong_value
+from orchestrator.records import BadInput, Trial, frames_of_user, wrong_value
 from orchestrator.training.batch_losses import with_weights
 from orchestrator.training.engine import Single
 from orchestrator.training.ranks import Ranks
@@ -42,7 +42,9 @@ def rehearse(
     trainer = engine.at()
     try:
         with trainer.evaluating():
-            batch = trainer.cast(two_examples["train"].batch(torch.arange(size)))
+            train = two_examples["train"]
+            index = torch.arange(size, device=train.draws_on)
+            batch = trainer.cast(train.batch(index, index if train.seeded else None))
             losses = trainer.loss(trainer.model, batch)
             if isinstance(losses, tuple):
                 losses, weights = losses
@@ -63,6 +65,9 @@ def rehearse(
     except BadInput:
         raise
     except Exception as error:
+        if "positional argument" in str(error) and not frames_of_user(error):  # of our call
+            rule = "`loss` and `metrics` take (self, model, batch), and `augment` (batch, seeds)."
+            raise BadInput(f"{error}. {rule}", code="not-callable") from None
         return error
     finally:
         engine.clear(0)
