@@ -67,10 +67,7 @@ class NoiseScale:
         parameters = model.parameters() if isinstance(model, nn.Module) else model
         self._parameters = [p for p in parameters if p.requires_grad]
         if not self._parameters:
-            raise BadInput(
-                "The noise scale needs a parameter that is trained: one with requires_grad=True.",
-                code="empty",
-            )
+            raise BadInput("A noise scale needs parameters with requires_grad=True.", code="empty")
         self._sharded = any(map(is_sharded, self._parameters))
         ranks = model if isinstance(model, DistributedDataParallel) else None
         self._hook: _RankGradients | None = None

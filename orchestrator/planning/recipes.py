@@ -142,9 +142,7 @@ def space_of(recipe: Recipe, name: str, workload: Workload | None) -> dict[str, 
             space, given = {}, given[ONLY]
         schedule = {name: entry for name, entry in recipe.schedule.items() if name != COOLDOWN}
         if twice := sorted(given.keys() & schedule.keys()):
-            raise BadInput(
-                f"{twice[0]!r} is in both space and schedule. Remove one.", code="given-twice"
-            )
+            raise BadInput(f"{twice[0]!r} is in space and schedule. Drop one.", code="given-twice")
         refuse_unknown("setting of schedule:", schedule, {*SCHEDULE_SETTINGS, COOLDOWN})
         for key, entries in {"space": given, "schedule": schedule}.items():
             space |= space_from(entries, key)

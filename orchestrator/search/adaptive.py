@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from threadpoolctl import threadpool_limits
 
 from orchestrator.files.own_code import import_own
-from orchestrator.records import BadInput, Choice, Range, Space, Value, cut, escaped
+from orchestrator.records import BadInput, Choice, Range, Space, Value, cut, escaped, unreadable
 from orchestrator.search.space import assemble
 
 _DRAWS = 64
@@ -229,9 +229,7 @@ def trials_in(source: str) -> dict[str, tuple[dict[str, Any], list[dict[str, Any
     except Exception as error:  # Optuna and the libraries below it raise all kinds of errors
         first, _, _ = str(error).partition("\n")  # SQL may follow
         reason = escaped(cut(f"{type(error).__name__}: {first}", 300))
-        raise BadInput(
-            f"{source} can't be read as a storage of Optuna: {reason}.", code="unreadable"
-        ) from None
+        raise unreadable(f"Optuna's storage {source}", reason) from None
     return {
         f"{name}/{trial.number}": (
             {"state": trial.state.name.lower(), **trial.user_attrs, **trial.params},

@@ -108,9 +108,7 @@ def resume(run: RunFiles, how: How) -> Ended:
     run.check_writable()
     with run.locked():
         if run.studies() != [*planned.studies]:
-            raise BadInput(
-                f"Another process added studies to {run.place} at this moment. Try again."
-            )
+            raise BadInput(f"Another process just added studies to {run.place}. Try again.")
         run.write_sweep_file()
         return _confirmed(_train(run, planned, how), planned, how)
 
