@@ -202,6 +202,8 @@ def goals_that_hold() -> Iterator[None]:
 def _covariance(points: Sequence[CurvePoint]) -> Floats:
     errors = errors_of(points)
     few = errors.few_trials
+    if few is None:  # the trials themselves may tell it, where only the best one was repeated
+        few = errors_of([replace(point, again=None) for point in points]).few_trials
     if few is None:
         few = np.diag([FEW_TRIALS**2 * (point.row.trials_used > 1) for point in points])
     if any((point.row.searched or 0) > 3 for point in points):
