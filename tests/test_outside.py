@@ -15,12 +15,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import TINY, called, orchestrate, refused
+from conftest import ROOT, TINY, called, orchestrate, refused
 from test_hostile_archives import answer
 
+from orchestrator.analysis.methods import methods_of
 from orchestrator.cli.archives import import_
 from orchestrator.records import BadInput
-from orchestrator.results import FrontierRow, RunFiles, frontier_of, parse_goals, step_times
+from orchestrator.results import (
+    FrontierRow,
+    RunFiles,
+    frontier_of,
+    parse_goals,
+    step_times,
+    unknown_of,
+)
 from orchestrator.results.outside_sources import read_source
 
 Row = Mapping[str, Any]
@@ -692,3 +700,107 @@ def test_an_import_begins_anew_where_another_was_killed(tmp_path: Path) -> None:
     second = imported(source, tmp_path / "run", params=["lr", "seed"], seed=[])
     (study,) = second.studies()
     assert (study.trials, second.repeats.trials(study.key).num_rows) == (3, 0)
+
+
+# What strangers misread
+
+
+def losses_at(rates: Mapping[int, Iterable[float]], best: int = 2) -> list[Row]:
+    """By batch size: runs of these rates, of which that in place `best` passes a goal first."""
+    return [
+        {
+            "batch_size": size,
+            "lr": rate,
+            "step": step,
+            "val_loss": (1 + abs(place - best)) * 10 / step,
+        }
+        for size, of_size in rates.items()
+        for place, rate in enumerate(of_size)
+        for step in range(10, 101, 10)
+    ]
+
+
+def test_columns_of_a_history_that_stay_the_same_are_settings(tmp_path: Path) -> None:
+    """A folder with a file per run is guessed as the table of all of them."""
+    rows = [
+        {"optimizer": name, "temperature": heat, "acc": 0.5, "note": f"{name} {heat} {seed}", **row}
+        for name in ("sgd", "adam") for heat in (1, 2) for seed in (0, 1)
+        for row in curve(50, batch_size=8, lr=0.1, seed=seed)
+    ]  # fmt: skip
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    for number in range(8):
+        write(folder / f"{number}.csv", rows[5 * number : 5 * number + 5])
+    assert len(rows) == 40
+    guess = read_source(str(folder)).guess({})
+    assert (guess.recipe, guess.seed) == (("optimizer",), ("seed",))
+    assert {*guess.params} == {"lr", "temperature"}
+    assert {*guess.metrics} == {"val_loss", "acc"}
+    run = imported(folder, tmp_path / "run")
+    assert sorted((s.recipe, s.trials, s.repeats) for s in run.studies()) == [
+        ("adam", 2, 1), ("sgd", 2, 1),
+    ]  # fmt: skip
+
+
+def test_a_value_is_near_an_end_of_those_tried_at_its_batch_size(tmp_path: Path) -> None:
+    rates = {8: (0.1, 0.2, 0.3), 16: (1, 2, 3)}
+    run = imported(write(tmp_path / "a.csv", losses_at(rates)), tmp_path / "run")
+    assert [row.warnings for row in ask(run, "val_loss < 1.5")] == [
+        ("lr 0.3 is near the upper end, 0.3, of those tried here",),
+        ("lr 3 is near the upper end, 3, of those tried here",),
+    ]
+    middle = imported(write(tmp_path / "b.csv", losses_at(rates, 1)), tmp_path / "middle")
+    assert not any(row.warnings for row in ask(middle, "val_loss < 1.5"))
+
+
+def test_a_recipe_of_one_setting_is_said_to_be_untuned(tmp_path: Path) -> None:
+    for name, rates, said in (
+        ("one", {8: (0.1,), 16: (0.1,)}, " if it is: as trained, lr 0.1."),
+        ("ruled", {8: (0.1,), 16: (0.2,)}, "than it is."),
+    ):
+        run = imported(write(tmp_path / f"{name}.csv", losses_at(rates)), tmp_path / name)
+        assert str(unknown_of(run)).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "said"),
+    [
+        (2, "medians of 1 training of a point, with seeds that did not choose it"),
+        (5, "medians of 2 trainings of a point"),
+    ],
+)
+def test_methods_say_of_how_many_trainings_medians_are(
+    seeds: int, said: str, tmp_path: Path
+) -> None:
+    rows = [row for seed in range(seeds) for size in (8, 16) for rate in (0.1, 0.2)
+            for row in curve(100, batch_size=size, lr=rate, seed=seed)]  # fmt: skip
+    run = imported(write(tmp_path / "a.csv", rows), tmp_path / "run")
+    methods = methods_of(run, ask(run, "val_loss < 1.5"))
+    assert said in methods
+    assert "what other trials would have found" not in methods
+
+
+def test_steps_that_may_be_calls_of_log_are_counted(tmp_path: Path) -> None:
+    for first, expected in ((0, {"runs whose _step is 0, 1, 2 and so on": 1}), (1, {})):
+        rows = [{"_step": step, "batch_size": 8, "lr": 0.1, "val_loss": 1.0 / (step + 1)}
+                for step in range(first, 9)]  # fmt: skip
+        run = imported(write(tmp_path / "a.csv", rows), tmp_path / f"run{first}")
+        assert counted(run) == expected
+
+
+def test_a_table_of_steps_to_a_goal_is_read_as_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = [(8, 0.1, 400), (8, 0.2, "NaN"), (16, 0.1, "300.0"), (16, 0.2, 200)]
+    rows = [{"batch_size": size, "lr": rate, "steps_to_goal": steps} for size, rate, steps in ends]
+    table = write(tmp_path / "ends.csv", rows)
+    with pytest.raises(BadInput, match="make two rows per run"):
+        imported(table, tmp_path / "no")
+    page = (ROOT / "docs" / "outside-runs.md").read_text()
+    (code,) = re.findall(r'```python\n([^`]*"ends.csv"[^`]*)```', page)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    found = ask(imported(tmp_path / "runs.jsonl", tmp_path / "run"), "reached > 0")
+    assert [(row.batch_size, row.steps, row.resolution) for row in found] == [
+        (8, 400, 1), (16, 200, 1),
+    ]  # fmt: skip

@@ -11,7 +11,7 @@ from orchestrator.analysis.scaling import USEFUL_TOLERANCE
 from orchestrator.analysis.words import batch_sizes_of, ends_of, listed
 from orchestrator.files.yaml_files import write_yaml
 from orchestrator.records import Choice, Range, Study, Value, counted, short
-from orchestrator.results import FrontierRow, RunFiles
+from orchestrator.results import FrontierRow, RunFiles, unknown_of
 
 
 def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
@@ -34,7 +34,8 @@ def methods_of(run: RunFiles, rows: Sequence[FrontierRow]) -> str:
     if not all(row.finished for row in rows):
         said.append("The run has not finished.")
     if reached and curves_of(rows):
-        said.append(_INTERVALS)
+        others = "what other trials would have found, "
+        said.append(_INTERVALS.replace(others, "") if unknown_of(run) else _INTERVALS)
     said.append(_amount(run, studies))
     return " ".join(filter(None, said))
 
@@ -120,13 +121,15 @@ def _repeats(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
     curves |= {f"{row.key}, {row.goal}": [row] for row in rows if row.batch_schedule}
     if not any(map(has_medians, curves.values())):
         return "Steps are the fewest of any trial, which are too few by luck."
-    return _medians(studies) + beside_minima(curves)
+    return _medians(studies, rows) + beside_minima(curves)
 
 
-def _medians(studies: Sequence[Study]) -> str:
+def _medians(studies: Sequence[Study], rows: Sequence[FrontierRow]) -> str:
     mine = [study for study in studies if study.repeats and not study.is_one_point]
     if not mine:
-        return "Steps are medians over trainings that differ in their seeds."
+        counts = [row.repeats.count for row in rows if row.repeats]
+        of = f"{ends_of(counts)} training{'s' * (max(counts) > 1)}"
+        return f"Steps are medians of {of} of a point, with seeds that did not choose it."
     times, best = ends_of([study.repeats for study in mine]), mine[0].repeat_best
     chose = ends_of([study.choosing for study in mine])
     said = (

@@ -14,5 +14,5 @@ from orchestrator.results.outcomes import (
     step_times,
     steps_to_all,
 )
-from orchestrator.results.remarks import unknown_of
+from orchestrator.results.remarks import NEAR_END, unknown_of
 from orchestrator.results.store import RunFiles, confirmation_of, holds_branches

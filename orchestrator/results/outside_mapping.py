@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
+from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.records import BadInput, Goal, cut, shown, unknown
@@ -21,6 +22,8 @@ from orchestrator.results.curve_files import MOST_COLUMNS
 from orchestrator.results.tables import is_metric
 
 Unit = Literal["steps", "examples", "tokens", "epochs"]
+
+TO_GOAL = "Of a table of steps to a goal, make two rows per run (docs/outside-runs.md says how)."
 
 LISTS = ("run", "batch_size", "workload", "recipe", "seed", "params", "metrics", "goal")
 """Keys whose value is a text or a list of texts; all but goals are columns."""
@@ -109,11 +112,11 @@ def check(meaning: Meaning, columns: Collection[str], problems: Sequence[str]) -
         (
             meaning.step or "data" in meaning.scale,
             f"`step` must name its column, of {listed('step')}. If each row is the end of a run, "
-            f"`scale: {{data: COLUMN}}` does, too.",
+            f"`scale: {{data: COLUMN}}` does, too. {TO_GOAL}",
         ),
         (
             0 < len(meaning.metrics) <= MOST_COLUMNS,
-            f"`metrics` must name 1 to {MOST_COLUMNS} columns, of {listed('loss')}.",
+            f"`metrics` must name 1 to {MOST_COLUMNS} columns, of {listed('loss')}. {TO_GOAL}",
         ),
         (
             len(meaning.params) <= MOST_PARAMETERS,
@@ -182,6 +185,21 @@ _PREFIX = re.compile(r"^_|^(config|params?|hparams?|hyperparameters?|user_attrs?
 def _plain(name: str) -> str:
     """A column's name as the lists above have it."""
     return re.sub(r"\W+", "_", _PREFIX.sub("", name.lower())).strip("_")
+
+
+def is_setting(name: str, column: pa.ChunkedArray, runs: NDArray[np.int64]) -> bool:
+    """Whether a column of measurements holds a setting: one value in each of the `runs` of its
+    rows, and the name of a setting or, where runs have it several times, several values."""
+    plain = _plain(name)
+    if has_step([name]) or METRIC.fullmatch(plain):
+        return False
+    table = pa.table({"run": runs, "value": column}).filter(column.is_valid())
+    each, values = _distinct(table, ["run", "value"]), _distinct(table, ["value"])
+    if each > _distinct(table, ["run"]):
+        return False
+    # A text of each run is a name or a note.
+    differs = 1 < values < each + (not pt.is_dictionary(column.type)) and 2 * each <= len(table)
+    return differs or bool(PARAM.fullmatch(plain)) or any(plain in w for _, w in NAMES.values())
 
 
 def has_step(names: Iterable[str]) -> bool:

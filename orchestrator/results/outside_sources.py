@@ -26,7 +26,7 @@ from orchestrator.results.archive import holds_no, problem_at
 from orchestrator.results.archive_documents import MOST_LETTERS, read_document
 from orchestrator.results.curve_files import content_of, reason_of
 from orchestrator.results.outside import Rows
-from orchestrator.results.outside_mapping import has_step, names_runs
+from orchestrator.results.outside_mapping import has_step, is_setting, names_runs
 from orchestrator.results.tables import as_number, column_from
 
 MOST_BYTES = 2**33
@@ -397,6 +397,8 @@ def joined(name: str, runs: Runs, problems: list[str]) -> Rows:
     for each in measured.keys() & set_.keys() - {"run"}:
         if has_step([each]) or each in texts[1] - texts[0]:
             del set_[each]
+    free = measured.keys() - set_.keys()
+    set_ |= {each: measured[each] for each in free if is_setting(each, measured[each], of_row)}
     problems += [f"{name}: {each}" for each in flaws]
     return Rows(
         name=name, table=pa.table(measured | set_), settings=frozenset(set_), problems=problems

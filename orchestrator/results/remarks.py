@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import median_low
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from orchestrator.records import Goal, Range, Study, near_bounds
+from orchestrator.records import Goal, Range, Study, cut, near_bounds
 from orchestrator.results.store import RunFiles
 
 UNKNOWN = (
@@ -19,11 +21,19 @@ UNKNOWN = (
     "fewer trials would have found, and a batch size that was tuned less looks worse than it is."
 )
 
+NEAR_END = re.compile(r"(.+) \S+ is near the (upper|lower) end")  # as `near_ends` says it
+
 
 def unknown_of(run: RunFiles) -> str | None:
     """What a run can't say because its runs were trained elsewhere; None if a sweep made it, or if
     it is an archive, whose designs are known."""
-    return UNKNOWN if "mapping" in run.sweep() else None
+    if "mapping" not in run.sweep():
+        return None
+    fixed = [(s.recipe, *(f"{k} {v}" for k, v in s.space.items())) for s in run.studies()
+             if s.is_one_point]  # fmt: skip
+    which = cut("; ".join(map(", ".join, dict.fromkeys(fixed))), 300)
+    untuned = f" Not tuned at any batch size, so it may scale further if it is: {which}."
+    return UNKNOWN + untuned * bool(fixed)
 
 
 def of_study(study: Study, trials: pa.Table) -> tuple[str, ...]:
@@ -68,9 +78,14 @@ def best_short_of(
 def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tuple[str, ...]:
     """Warnings about ranges near whose ends the best trial lies. If no trial was ended early, the
     median of the best three is used instead, which a single lucky trial can't move."""
-    params, space = trials["params"], study.space
+    params, space, of = trials["params"], study.space, "its range"
     warnings = []
     count = 1 if study.stop_dominated else 3
+    if study.search.algorithm == "unknown":  # the ranges are over all batch sizes
+        points, count, of = [*map(json.loads, params.to_pylist())], 1, "those tried here"
+        for name, entry in space.items():
+            if isinstance(entry, Range) and (tried := [p[name] for p in points if name in p]):
+                space = {**space, name: replace(entry, low=min(tried), high=max(tried))}
     best = [json.loads(params[row].as_py()) for row in best_places[:count]]
     typical = {
         name: median_low(point[name] for point in best)
@@ -81,7 +96,7 @@ def near_ends(study: Study, trials: pa.Table, best_places: Sequence[int]) -> tup
         entry = space[name]
         assert isinstance(entry, Range)
         end = f"lower end, {entry.low:g}" if side == "low" else f"upper end, {entry.high:g}"
-        warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of its range")
+        warnings.append(f"{name} {typical[name]:.4g} is near the {end}, of {of}")
     return tuple(warnings)
 
 
