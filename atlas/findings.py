@@ -361,12 +361,12 @@ def atlas(scalings: Sequence[tuple[str, Scaling]]) -> str:
         f"![Critical batch sizes]({PICTURES}/critical_batch_sizes.svg)",
         "",
         "The table lists all curves. Beyond *perfect until*, a training takes over 30 % more "
-        "examples than at best. Beyond *useful until*, larger batches save less than a tenth of "
-        "the steps. Both are about the batch sizes of the curve: where it ends early, *useful "
-        "until* lies below B_crit. They are of bends of any sharpness, and B_crit of the law "
-        "above, so that *perfect until* may lie above it where a bend is sharp. A curve that two "
-        "runs have stands twice: they differ in their points, seeds and batch sizes. A click on "
-        "the head of a column sorts by it; the last column leads to the run.",
+        "examples than at best. Beyond *useful until*, larger batches up to the largest tested "
+        "save less than a tenth of the steps. Both are about the batch sizes of the curve: where "
+        "it ends early, *useful until* lies below B_crit. They are of bends of any sharpness, and "
+        "B_crit of the law above, so that *perfect until* may lie above it where a bend is sharp. "
+        "A curve that two runs have stands twice: they differ in their points, seeds and batch "
+        "sizes. A click on the head of a column sorts by it; the last column leads to the run.",
         "",
         '<div class="sortable" markdown>',
         "",

@@ -362,7 +362,7 @@ def test_whiskers_are_told_where_they_are_drawn() -> None:
     for repeats, searched, said in (
         (again, None, "repeats; its whiskers show where it would lie with other seeds."),
         (again, 1, "repeats; its whiskers show where it would lie with other seeds and other tr"),
-        (once, 1, "median of repeats. Without whiskers,"),
+        (once, 1, "A point is a single repeat. Without whiskers,"),
         (None, None, "any trial. Without whiskers,"),
         (None, 1, "any trial; its whiskers show where it would lie with other trials."),
     ):

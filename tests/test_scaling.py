@@ -210,11 +210,25 @@ def test_a_flat_curve_is_not_said_of_batch_sizes_that_are_left_out() -> None:
     assert re.search(said, sentence(found)), sentence(found)
 
 
-def test_a_bend_at_the_end_of_the_range_is_not_said_of_batch_sizes_beyond_it() -> None:
-    """Up to half of B_crit, twice the batch size saves a fourth of the steps or more."""
-    said = headline(answer(planted(bend(2000, 1), SIZES[:11])))
-    assert re.search(r"beyond 8\d\d \(.*\) larger batches up to 1,024 save less", said), said
-    assert "larger batches save" in headline(answer(planted(bend(128, 1), SIZES)))
+@pytest.mark.parametrize(("critical", "count"), [(2000, 11), (128, 13)])
+def test_a_bend_is_not_said_of_batch_sizes_that_were_not_tested(critical: int, count: int) -> None:
+    said = headline(answer(planted(bend(critical, 1), SIZES[:count])))
+    largest = f"{SIZES[count - 1]:,}"
+    assert re.search(rf"beyond \d+ \(.*\) larger batches up to {largest} save less", said), said
+
+
+def test_a_bend_where_the_best_points_are_at_an_end_may_be_that_of_the_range() -> None:
+    end = ("momentum 0.9 is near the lower end, 0.9, of its range",
+           "lr 0.2 is near the upper end, 0.2, of those tried here")  # fmt: skip
+    for which, expected in ((range(7, 13), True), (range(7), False), (range(10, 13), False)):
+        rows = [
+            replace(ROWS[0], batch_size=2**k, steps=round(1000 * (1 + 128 / 2**k)),
+                    warnings=end[k % 2 :] if k in which else ())
+            for k in range(13)
+        ]  # fmt: skip
+        (found,) = scalings(rows)
+        said = "past the bend, lr is near the upper end of its range, which may have made the bend"
+        assert (said in sentence(found)) == expected, sentence(found)
 
 
 def test_a_batch_size_that_did_not_reach_the_goal_was_tested() -> None:

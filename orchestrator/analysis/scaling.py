@@ -4,6 +4,7 @@ a larger batch saves no more steps."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -23,6 +24,7 @@ from orchestrator.analysis.errors import Errors, Parts, errors_of
 from orchestrator.analysis.estimates import Estimate, Floats
 from orchestrator.analysis.points import (
     ENOUGH_STEPS,
+    CurvePoint,
     Names,
     OfCurve,
     curves_of,
@@ -30,7 +32,7 @@ from orchestrator.analysis.points import (
     points_of,
 )
 from orchestrator.records import ENOUGH_SIZES
-from orchestrator.results import FrontierRow
+from orchestrator.results import NEAR_END, FrontierRow
 
 PERFECT_TOLERANCE = 0.3
 """Share by which steps x batch size may exceed its minimum while scaling counts as perfect."""
@@ -101,6 +103,8 @@ class Scaling(OfCurve):
     by_part: float | None = None
     """How many more steps two thirds of the trials would need, in doublings, over all batch sizes;
     None if too few of the best trials are known."""
+    at_end: str = ""
+    """Which metaparameter is near an end of its range at most batch sizes past the bend, if any."""
     verdict: str
     curves: Curves | None = field(default=None, repr=False)
     """All curves that the points allow."""
@@ -170,7 +174,18 @@ def _scaling(names: Names, curve: Sequence[FrontierRow]) -> Scaling:
         if any(row.censored for row in curve):
             said = "trials were ended too early to tell"
         return replace(found, verdict=said, of_medians=of_medians)
-    return replace(found, of_medians=of_medians, left_out=left_out)
+    at_end = _at_end(found, telling[:until])
+    return replace(found, of_medians=of_medians, left_out=left_out, at_end=at_end)
+
+
+def _at_end(found: Scaling, points: Sequence[CurvePoint]) -> str:
+    fifth = found.critical_by_examples
+    past = [point.row for point in points if fifth and point.batch_size >= fifth.value]
+    warned = [NEAR_END.match(warning) for row in past for warning in row.warnings]
+    ends = Counter(end.groups() for end in warned if end)
+    ((name, side), count), *_ = [*ends.most_common(1), (("", ""), 0)]
+    said = f"at {count} of the {len(past)} batch sizes past the bend, {name} is near the {side} end"
+    return f"{said} of its range, which may have made the bend" * (count > max(1, len(past) / 2))
 
 
 def rises_after(logs: Floats, errors: Errors) -> int:

@@ -27,9 +27,7 @@ def headline(scaling: Scaling) -> str:
     if scaling.still_falls:
         said.append(f"steps still fall at {scaling.largest:,}, the largest {_tested(scaling)}")
     else:
-        # Within a factor of two of it, this may be no more than where the tests end.
-        tested = f" up to {scaling.largest:,}" * (2 * useful.value > scaling.largest)
-        beyond = f"beyond {in_words(useful)} larger batches{tested}"
+        beyond = f"beyond {in_words(useful)} larger batches up to {scaling.largest:,}"
         said.append(f"{beyond} save less than a tenth of the steps")
     if critical is not None:
         said.append(f"critical batch size {_critical(scaling)}")
@@ -68,7 +66,7 @@ def fifth_in_words(scaling: Scaling) -> str:
         return bound
     low, high = fifth.ends
     if bound == "at most":
-        return "not bounded" if high == math.inf else f"{in_words(fifth)} or less"
+        return "not bounded" if high == math.inf else f"{_rounded(high)} or less"
     if fifth.value >= scaling.largest:
         return f"{_rounded(low)} or more" if low < scaling.largest else f"over {scaling.largest:,}"
     return in_words(fifth)
@@ -116,6 +114,7 @@ def remarks_of(scaling: Scaling) -> list[str]:
         )
     if scaling.verdict == BENDS:
         said.append(f"{capital(BENDS)}.")
+    said += [f"{capital(scaling.at_end)}."] * bool(scaling.at_end)
     if scaling.exponent is not None:
         refused = scaling.critical_batch_size is None
         law = "so it has no B_crit" if refused else "1 is the law S_min (1 + B_crit / B)"
@@ -158,10 +157,10 @@ def errors_in_words(scaling: Scaling) -> str:
     whole = f"Errors of the points, one standard deviation: {', '.join(said)} of their steps."
     if scaling.by_part is None:
         return (
-            f"{whole} The error from the small number of trials is not known (there is none where "
-            f"nothing is searched). It takes {FEWEST_TRIALS} points or more of a design at each "
-            f"batch size, and repeats of three that reach the goal (in a sweep file, "
-            f"`repeats: {{count: 10, of: 5}}`)."
+            f"{whole} The error from the small number of trials is not known (where nothing is "
+            f"searched, the answer is that of one point). It takes {FEWEST_TRIALS} points or more "
+            f"of a design at each batch size, and repeats of three that reach the goal (in a sweep "
+            f"file, `repeats: {{count: 10, of: 5}}`)."
         )
     more = 100 * (2**scaling.by_part - 1)
     return f"{whole} Two thirds of the trials would need {more:.1f} % more steps."

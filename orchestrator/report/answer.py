@@ -46,7 +46,7 @@ SENTENCE_HEIGHT = 18
 PLACES_DRAWN = 41
 """The number of batch sizes at which a fitted curve is drawn."""
 
-HEADS = ("A fifth more examples at", "Less than a tenth fewer steps beyond", "Critical batch size")
+HEADS = ("A fifth more examples at", "Tested ones save under 10 % beyond", "Critical batch size")
 """What the numbers of `bend_cells` are, for somebody who has read nothing else."""
 
 MOST_APART = 0.1
@@ -127,7 +127,9 @@ def _dot(panel: Panel, scaling: Scaling) -> str:
 
 def _without_bend(panel: Panel) -> str:
     names = [one.recipe for one in panel.drawn.scalings if one.verdict == BENDS]
-    return lead(escape(f"{listed(names)}: {BENDS}.")) if names else ""
+    said = [f"{listed(names)}: {BENDS}." for _ in names[:1]]
+    said += [f"{one.recipe}: {one.at_end}." for one in panel.drawn.scalings if one.at_end]
+    return lead(escape(" ".join(said[:MOST_SENTENCES]))) if said else ""
 
 
 def _left_out(panel: Panel) -> str:
@@ -161,15 +163,17 @@ def _reading(panel: Panel) -> str:
     shown = "; its whiskers show where it would lie with other "
     kinds = {point.is_median for point in points}
     if True in kinds:
+        single = all(point.again.count == 1 for point in points if point.again)
+        of = "a single repeat" if single else "the median of repeats"
         others = f"{shown}seeds{' and other trials' * known}"
         others *= any(one.seeds is not None for one in errors)
-        said.append(f"A point is the median of repeats{others}.")
+        said.append(f"A point is {of}{others}.")
     if False in kinds:
         others = f"{shown}trials"
         others *= any(one.seeds is None and one.few_trials is not None for one in errors)
         said.append(f"Without repeats, a point is the fewest steps of any trial{others}.")
     if any(one.few_trials is None and one.seeds is None for one in errors):
-        said.append("Without whiskers, it is not known how lucky a point was; repeats would tell.")
+        said.append("Without whiskers, the luck of a point is not known; more repeats would tell.")
     said += cooled_sentences(panel.drawn.rows)
     if points:
         said.append("Dashed: perfect scaling, where doubling the batch halves the steps.")

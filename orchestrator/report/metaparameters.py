@@ -66,7 +66,7 @@ def _powers(panel: Panel, name: str, curves: Sequence[Tuned]) -> str:
                 f"({first}{low:z.2f} to {high:z.2f})"
             )
     falls = any(curve.exponent is not None and curve.exponent.value < 0 for curve in curves)
-    how = "follows" if falls else "grows like"
+    how = "on average follows" if falls else "on average grows like"
     spoken = name.replace("_", " ")
     return f"Best {spoken} {how} {', '.join(intervals)}." if intervals else ""
 
