@@ -114,7 +114,13 @@ def test_a_step_of_another_batch_size_is_refused(
     ("name", "size", "line", "other", "said"),
     [
         ("hf_trainer", 8, "rows[:1500]", "rows[:5]", "has 5 examples, so a step takes 5,"),
-        ("lit_trainer", 32, "True)", "False)", "has 1500 examples, so a step takes 28,"),
+        (
+            "lit_trainer",
+            32,
+            "train, batch_size=args.batch_size, shuffle=True, drop_last=True",
+            "torch.utils.data.Subset(data, range(40)), args.batch_size",
+            "has 40 examples, so a step takes 8,",
+        ),
     ],
 )
 def test_a_training_set_that_does_not_fill_its_steps_is_refused(

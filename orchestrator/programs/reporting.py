@@ -13,6 +13,9 @@ from typing import Any
 DEFAULT_PATIENCE = 600.0
 """Seconds that ranks wait for each other in `report`."""
 
+MOST_UNTRAINED = 0.02
+"""Share of the examples that may be counted though a smaller batch never trained them."""
+
 _groups: list[Any] = []
 """The group by which ranks tell each other, once it is made."""
 
@@ -83,13 +86,15 @@ def refuse_other_batch(ranks: int, examples: int | None = None) -> None:
 
 
 def refuse_short_step(loader: Any, examples: int, drops: bool = False) -> None:
-    """Raises `RuntimeError` if the last step of an epoch has fewer `examples` than the others."""
+    """Raises `RuntimeError` if the last step of an epoch has so many fewer `examples` than the
+    others that a share of those that are counted were never trained."""
     try:
         told, rows = json.loads(os.environ["ORCHESTRATE_TRIAL"]), len(loader.dataset)
         short = rows % examples if rows < examples or not (drops or loader.drop_last) else 0
     except (AttributeError, KeyError, TypeError):  # started by hand, or a stream
         return
-    if short and examples == told["batch_size"] and rows < examples * told["steps"]:
+    few = examples - short > MOST_UNTRAINED * (rows + examples - short)
+    if short and few and examples == told["batch_size"] and rows < examples * told["steps"]:
         raise RuntimeError(
             f"the training set has {rows} examples, so a step takes {short}, not {examples}. Set "
             f"drop_last (--dataloader_drop_last true), and write `examples: {rows}` in the workload"
