@@ -264,11 +264,13 @@ def test_what_is_left_is_counted_down_while_long_trials_train(
         clock[0] += 100
         progress.stop(replace(trial, index=index), Outcome(status="reached", steps=100, seconds=1))
         progress.follow(trial.study.key, Course(planned=10, settled=index + 1))
-        told = [progress.seconds_left()]
-        clock[0] += 50
-        told.append(progress.seconds_left())
-        clock[0] -= 50
-        assert told == pytest.approx([900 - 100 * index, max(850 - 100 * index, 90 - 10 * index)])
+        told, seconds = [], 900 - 100 * index
+        for waits in (0, 50, seconds, 2 * seconds):
+            clock[0] += waits
+            told.append(progress.seconds_left())
+            clock[0] -= waits
+        late = max(abs(seconds - 50), seconds / 10) if seconds else 0
+        assert told == pytest.approx([seconds, late, seconds / 10, seconds])
 
 
 def test_trials_that_wait_for_others_are_counted() -> None:

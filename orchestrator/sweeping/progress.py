@@ -158,7 +158,8 @@ class Progress:
         """Estimated seconds left; NaN before any trial has been trained. How many steps trials take
         is known from all sessions. How long a step takes is known from this one alone, since the
         machines may have been others before. How far running trials have come is not known, so the
-        estimate is made whenever a trial ends, and counted down from then on."""
+        estimate is made whenever a trial ends, and counted down from then on. What is overdue by a
+        minute was taken for too little, and takes about another one."""
         studies = self.studies.values()
         if not (timed := [each for each in studies if each.busy_seconds and each.timed_steps]):
             return math.nan
@@ -176,7 +177,8 @@ class Progress:
                 work += left_steps * pace_of(each.study)
         # A cluster may still have to grow to its number of slots.
         seconds = work / max(1, min(self.running, self.slots))
-        return max(seconds - (time.monotonic() - self._last_stop), seconds / 10)
+        overdue = time.monotonic() - self._last_stop - seconds
+        return max(abs(overdue), seconds / 10) if seconds else 0.0
 
 
 def _repeated(known: Sequence[StudyProgress]) -> float:
