@@ -72,6 +72,19 @@ def test_answers_are_rows_and_tables(run: Run) -> None:
     ]  # fmt: skip
 
 
+def test_tables_say_what_the_command_says_of_them(run: Run) -> None:
+    missed = run.frontier("val/error < 0.0001")
+    first, second = (f"sgd at {size}: no trial passed" for size in (32, 64))
+    assert missed.caption.startswith(first)
+    assert f"<br>{second}" in missed._repr_html_()
+    # The point of the median, which need not be that of the fewest steps.
+    assert "repeats.params.learning_rate" in repr(run.frontier())
+    assert "censored" in repr(run.best("val/error", within="steps=100"))
+    assert "seconds" in run.measurements("seconds").to_arrow().column_names
+    with refused("unknown-name", "'val/eror'", "'val/error'"):
+        run.measurements("val/eror")
+
+
 def test_other_goals_budgets_and_metrics(run: Run) -> None:
     (easy, _) = run.frontier("val/error < 0.5")
     (asked, _) = run.frontier()
@@ -221,6 +234,7 @@ except KeyboardInterrupt:
         said, _ = process.communicate()
     assert said.strip() == b"as it should"
     assert Run(tmp_path / "run").studies()
+    assert "Go on with: orchestrator.open_run('run').resume()" in (tmp_path / "log").read_text()
 
 
 def test_reading_a_run_needs_neither_torch_nor_ray(run: Run) -> None:

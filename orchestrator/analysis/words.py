@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -344,6 +344,15 @@ def on_medians(rows: Iterable[FrontierRow]) -> str:
     if not shares:
         return f"{said}, which has no interval."
     return f"{said}, in brackets their {ends_of(shares, '.0%')} intervals."
+
+
+def remarks_on(rows: Sequence[FrontierRow]) -> Iterator[str]:
+    """What a reader of the steps of each study should know."""
+    workloads, asked = len({row.workload for row in rows}), len({row.goal for row in rows})
+    for row in rows:
+        if remarks := row.remarks():
+            where = f"{row.workload}, " * (workloads > 1) + f"{row.goal}, " * (asked > 1)
+            yield f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}"
 
 
 def ends_of(values: Collection[float], form: str = ",") -> str:

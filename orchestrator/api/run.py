@@ -18,7 +18,7 @@ from orchestrator.analysis.forecasts import Comparison, comparisons_of
 from orchestrator.analysis.pairs import CurvePair, StudyPair
 from orchestrator.analysis.tuned import RuleCost, rule_costs
 from orchestrator.analysis.two_runs import Difference, agreement_in_words, compare_runs
-from orchestrator.analysis.words import verdict_in_words
+from orchestrator.analysis.words import remarks_on, verdict_in_words
 from orchestrator.api.command import run_command, several
 from orchestrator.api.tables import ArrowTable, Table
 from orchestrator.cli.advising import Suggestion, advised_for
@@ -34,8 +34,10 @@ from orchestrator.results import (
     frontier_of,
     holds_branches,
     parse_goals,
+    unknown_of,
 )
 from orchestrator.results.export import export_compact
+from orchestrator.results.frontier import refuse_unmeasured
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -46,11 +48,11 @@ Texts = str | Iterable[str] | None
 """One goal or amount of training, several, or None for those of the run."""
 
 STUDY = ("workload", "recipe", "batch_size")
-FRONTIER = (*STUDY, "goal", "steps", "repeats.median", "trial", "params")
-BEST = (*STUDY, "metric", "within", "value", "step", "trial", "params")
+FRONTIER = (*STUDY, "goal", "steps", "trial", "params", "repeats.median", "repeats.params")
+BEST = (*STUDY, "metric", "within", "value", "censored", "step", "trial", "params")
 BEST_BATCH = (*STUDY[:2], "metric", "within", "batch_size", "verdict")
 SCALING = (
-    "workload", "recipe", "goal",
+    "workload", "recipe", "goal", "critical_by_examples_is",
     "critical_by_examples", "max_useful_batch_size", "critical_batch_size",
 )  # fmt: skip
 RULES = ("recipe", "tuned", "batch_size", "ratio", "mean")
@@ -110,7 +112,8 @@ class Run:
     def frontier(self, goal: Texts = None) -> Table[FrontierRow]:
         """The fewest steps to `goal` in each study, as `orchestrate frontier` shows them."""
         rows = frontier_of(self._files, parse_goals(several(goal)))
-        return Table(rows, asdict, shown=FRONTIER)
+        said = "\n".join(filter(None, [unknown_of(self._files), *remarks_on(rows)]))
+        return Table(rows, asdict, said, shown=FRONTIER)
 
     def best(
         self, metric: str, *, within: Texts = None, maximise: bool | None = None
@@ -197,9 +200,10 @@ class Run:
     def measurements(self, *metrics: str) -> ArrowTable:
         """All measurements of the searches' trials, or only those of the named `metrics`. A compact
         run holds all measurements of its best trials only, as the caption then says."""
-        wanted = metrics or None
+        for metric in {*metrics} - {"examples", "seconds"}:
+            refuse_unmeasured(self._files, self._files.studies(), metric)
         return self._of_all_studies(
-            lambda study: self._files.measurements(study.key, wanted),
+            lambda study: self._files.measurements(study.key, metrics or None),
             "A compact run: whole curves of the best trials only." * self._files.is_compact,
         )
 
@@ -254,10 +258,9 @@ class Run:
         from orchestrator.sweeping import session
 
         described = validated(self._files.sweep(), f"{self.path} (studies.json)")
-        here = partial(session.resume, self._files)
         run_command(
-            "resume", self.path, here, own=described.code_names, address=address, cluster=cluster,
-            data_dir=data_dir, track=track, ray=ray, quiet=quiet,
+            "resume", self.path, partial(session.resume, self._files), own=described.code_names,
+            address=address, cluster=cluster, data_dir=data_dir, track=track, ray=ray, quiet=quiet,
         )  # fmt: skip
         return Run(self.path)
 

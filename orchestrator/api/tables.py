@@ -63,7 +63,7 @@ class Table(Sequence[Row], Generic[Row]):
         return said + str(table.to_string(index=False, na_rep="", max_rows=MOST_ROWS))
 
     def _repr_html_(self) -> str:
-        said = f"<p>{escape(self.caption)}</p>" if self.caption else ""
+        said = f"<p>{escape(self.caption)}</p>".replace("\n", "<br>") if self.caption else ""
         table = self._to_be_shown().to_html(index=False, na_rep="", max_rows=MOST_ROWS)
         return said + str(table)
 

@@ -23,6 +23,7 @@ from orchestrator.analysis.words import (
     growing_sentence,
     listed,
     on_medians,
+    remarks_on,
 )
 from orchestrator.cli.options import print_json
 from orchestrator.cli.terminal import answer, command, output, print_table, say, table_of
@@ -194,13 +195,8 @@ def print_frontier(run: RunFiles, rows: Sequence[FrontierRow], as_json: bool) ->
         numbers=("Batch size", "Steps", "±", "Median", "Examples", "Trial"),
         shared={"Workload": "{}", "Goal": "until {}"},
     )
-    for said in filter(None, [on_medians(rows), unknown_of(run)]):
+    for said in filter(None, [on_medians(rows), unknown_of(run), *remarks_on(rows)]):
         out.print(said)
-    workloads, asked = len({row.workload for row in rows}), len({row.goal for row in rows})
-    for row in rows:
-        if remarks := row.remarks():
-            where = f"{row.workload}, " * (workloads > 1) + f"{row.goal}, " * (asked > 1)
-            out.print(f"{where}{row.recipe} at {row.batch_size:,}: {'; '.join(remarks)}")
     print()
     for line in answers:
         out.print(line)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.cli.options import DONE, FAILED, GOAL_UNREACHED, INTERRUPTED, TO_GO_ON, print_json
 from orchestrator.cli.planning import agree
-from orchestrator.cli.terminal import answer, command, complain, say, showing
+from orchestrator.cli.terminal import ERROR_FILE, answer, command, complain, say, showing
 from orchestrator.records import BadInput
 from orchestrator.sweeping.interrupts import to_go_on
 
@@ -99,6 +99,8 @@ def tell(ended: Ended, *, as_json: bool) -> int:
     if ended.page is not None:
         say(f"Report: {ended.page}")
     go_on = command("resume", run.place)
+    if ERROR_FILE in os.environ:  # called from Python, which may hold classes that no shell knows
+        go_on = f"orchestrator.open_run({str(run.place)!r}).resume()"
     if ended.status == "interrupted":
         say(f"Interrupted. Go on with: {go_on}")
         return TO_GO_ON if to_go_on.is_set() else CODES[ended.status]
