@@ -22,9 +22,9 @@ def at(size: float, **entry: Any) -> float:
     return rule.at(size)
 
 
-def spaces(space: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
-    """Batch size -> the metaparameters of AdamW there, for trainings of 8,192 examples."""
-    recipe = {"name": "r", "optimizer": "adamw", "space": {"only": space}}
+def spaces(space: Mapping[str, Any], optimizer: str = "adamw") -> dict[int, Mapping[str, Any]]:
+    """Batch size -> the metaparameters there, for trainings of 8,192 examples."""
+    recipe = {"name": "r", "optimizer": optimizer, "space": {"only": space}}
     document = {**TINY, "recipes": [recipe], "batch_sizes": [*SIZES], "budget": {"examples": 8192}}
     return {s.batch_size: s.space for s in plan(validated(document, "f")).studies}
 
@@ -97,6 +97,15 @@ def test_the_timescale_of_weight_decay_stays_the_same(rate: Any, entry: Any, tau
     taus = [timescale(size, space, 8192) for size, space in found.items()]
     assert taus == pytest.approx([tau or taus[1]] * 3)
     assert tau or found[64]["weight_decay"] == pytest.approx(0.5)
+
+
+def test_each_weight_decay_of_muon_follows_its_own_rate() -> None:
+    rates = {"learning_rate": 0.02, "adamw_lr": {"rule": "sqrt", "base": 0.01, "at_batch_size": 16}}
+    tau = {"rule": "timescale", "tau": 0.3}
+    space = {**rates, "momentum": 0.9, "weight_decay": tau, "adamw_wd": tau}
+    for size, found in spaces(space, "muon").items():
+        for rate, decay in (("learning_rate", "weight_decay"), ("adamw_lr", "adamw_wd")):
+            assert size / (found[rate] * found[decay] * 8192) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize(

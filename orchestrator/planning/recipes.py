@@ -167,13 +167,14 @@ def scaled_to(recipe: Recipe, space: Mapping[str, Entry], batch_size: int, examp
 
 def _rate(space: Mapping[str, Entry], follows: str, batch_size: float) -> float:
     """The learning rate at a batch size, for a metaparameter that follows it."""
-    rate = space.get("learning_rate")
+    name = "adamw_lr" if follows == "adamw_wd" else "learning_rate"  # Muon has two of each
+    rate = space.get(name)
     if isinstance(rate, ScalingRule) and rate.rule != "timescale":
         rate = rate.at(batch_size)
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
         raise BadInput(
-            f"{follows!r} has rule timescale, so 'learning_rate' must be a number above 0 in "
-            f"`space`, or follow another rule there, but got {shown(rate)}.",
+            f"{follows!r} has rule timescale, so {name!r} must be a number above 0 in `space`, or "
+            f"follow another rule there, but got {shown(rate)}.",
             code="wrong-value",
         )
     return rate
