@@ -202,6 +202,8 @@ def test_a_planted_power_is_found() -> None:
     assert found["learning_rate"].points[-1] == (1024, pytest.approx(0.32))
     assert found["learning_rate"].rule(1.0)[-1] == (1024, pytest.approx(10.24))
     assert [curve.is_rate for curve in found.values()] == [True, True, False]
+    averaging = tuned([replace(row, optimizer="muon") for row in rows])
+    assert [curve.name for curve in averaging] == ["learning_rate", "1 - momentum"]
 
 
 def test_the_interval_of_a_power_covers_it() -> None:

@@ -16,11 +16,14 @@ from orchestrator.analysis.pairs import Answers, Error, Side, StudyPair, sides_o
 from orchestrator.analysis.points import ENOUGH_STEPS, OfCurve, curves_of, has_medians
 from orchestrator.analysis.scaling import scalings
 from orchestrator.analysis.words import factor_in_words
-from orchestrator.records import ENOUGH_SIZES, Value
+from orchestrator.records import ENOUGH_SIZES, Value, plain
 from orchestrator.results import FrontierRow, RunFiles
 
 EFFECTIVE = "effective learning rate"
 """The learning rate over 1 - momentum: the total distance by which a gradient moves the weights."""
+
+AVERAGING = ("muon", "shampoo", "schedulefreesgd")
+"""Optimizers whose `momentum` averages gradients or weights, so that it lengthens no step."""
 
 DECAYS = ("momentum", "beta1", "beta2", "decay_rate")
 
@@ -55,7 +58,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     found = []
     for (workload, recipe, goal), curve in curves_of(known).items():
         best = {row.batch_size: row.answering[1] or {} for row in curve}
-        values = {size: _numbers(params) for size, params in best.items()}
+        values = {size: _numbers(params, curve[0].optimizer) for size, params in best.items()}
         steps = {row.batch_size: row.steps or 0 for row in curve if row.finished}
         names = dict.fromkeys(name for numbers in values.values() for name in numbers)
         for name in sorted(names, key=lambda name: name != EFFECTIVE):
@@ -77,7 +80,7 @@ def tuned(rows: Sequence[FrontierRow]) -> list[Tuned]:
     return found
 
 
-def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
+def _numbers(params: Mapping[str, Value], optimizer: str) -> dict[str, float]:
     numbers = {
         name: float(value)
         for name, value in params.items()
@@ -86,7 +89,7 @@ def _numbers(params: Mapping[str, Value]) -> dict[str, float]:
     # The decay of a moving average acts by its distance from 1.
     for name in [name for name in numbers if name in DECAYS and numbers[name] < 1]:
         numbers[f"1 - {name}"] = 1 - numbers.pop(name)
-    if "learning_rate" in numbers and "1 - momentum" in numbers:
+    if {"learning_rate", "1 - momentum"} <= {*numbers} and plain(optimizer) not in AVERAGING:
         numbers[EFFECTIVE] = numbers["learning_rate"] / numbers["1 - momentum"]
     return {name: value for name, value in numbers.items() if value > 0}
 
