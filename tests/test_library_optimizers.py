@@ -154,8 +154,8 @@ import torch
 from torch.optim import Adafactor
 
 class Own(torch.optim.SGD):
-    def __init__(self, params, lr, pull=0.0):
-        super().__init__(params, lr=lr, weight_decay=pull)
+    def __init__(self, params, lr, *more, pull=0.0):
+        super().__init__(params, lr, *more, weight_decay=pull)
 
 class Clipping(Own):
     def __init__(self, params, lr, gradient_clip=1.0):

@@ -136,7 +136,7 @@ def own(name: str) -> LibraryOptimizer:
         _OUR_WORDS.get(name, name)
         for name, argument in inspect.signature(kind).parameters.items()
         if argument.default is argument.empty
-        and argument.kind is not argument.VAR_KEYWORD
+        and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
         and name != "params"
     )
     return LibraryOptimizer(name, dict(_settings(kind)), kind, required)
