@@ -46,8 +46,8 @@ class ScalingRule:
     rule: Rule
     """How the value follows the batch size. `half_life` suits a decay such as beta2: its half-life
     in examples stays the same. `one_minus_linear` multiplies 1 - value by the growth of the batch
-    size. `timescale` suits weight decay: tau = B / (learning rate x weight decay x D) stays the
-    same, where D is the number of examples that a training is for."""
+    size. `timescale` suits weight decay: B / (learning rate x weight decay), in examples, stays the
+    same or, with `tau`, its share of the examples that a training is for."""
     base: float | None = None
     """The value at the batch size `at_batch_size`."""
     at_batch_size: float | None = None
