@@ -24,6 +24,7 @@ from conftest import ROOT, TINY, files_of_repository, made, orchestrate, train_a
 
 from orchestrator.cli import app
 from orchestrator.files.yaml_files import parse_yaml, read_yaml
+from orchestrator.planning import studies
 from orchestrator.planning.branch_file import FOLDER, BranchFile
 from orchestrator.planning.schema import schema_of
 from orchestrator.planning.sweep_file import SWEEPS, load_sweep, validated, validated_as
@@ -115,6 +116,15 @@ def test_every_family_has_its_evaluation_grid(name: str) -> None:
 def test_data_sets_and_sweeps_are_mentioned() -> None:
     assert all(f"| `{name}` | " in WORKLOADS for name in CATALOGUE)
     assert all(f"| `{path.name}` | " in WORKLOADS for path in SWEEPS.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", ["cooldown", "gallery", "quickstart", "holding", "forecast"])
+def test_trials_of_sweeps_are_counted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studies, "rehearse_all", lambda *_: ())
+    planned = studies.plan(load_sweep(SWEEPS / f"{name}.yaml")).studies
+    trials, repeats = sum(s.trials for s in planned), sum(s.most_repeats for s in planned)
+    (row,) = re.findall(rf"^\| `{name}.yaml` .+", WORKLOADS, re.M)
+    assert re.search(rf"\| {trials:,}, and (up to )?{repeats:,} repeats \|", row)
 
 
 def test_groups_of_the_report_are_told_in_its_order() -> None:
