@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from conftest import ended, make_trial, wait_for
+from conftest import ended, make_trial, refused, wait_for
 
 from orchestrator.files.places import Place
 from orchestrator.records import FinishedTrial
@@ -76,6 +76,20 @@ def test_a_trial_may_end_sooner_than_it_was_paused(tmp_path: Path) -> None:
         assert run.trials(KEY)["status"].to_pylist() == ["reached"]
         assert run.curve(KEY, 0)["val/error"].to_pylist() == [3.0, 0.1]
         run.put_together(KEY, finished=True)
+
+
+def test_a_copy_that_was_made_during_a_merge_is_refused(tmp_path: Path) -> None:
+    """It has rows of trials without their measurements, so another trial would seem the best."""
+    run = RunFiles(tmp_path)
+    run.write(finished(0, 3.0, 0.1, status="reached"))
+    run.put_together(KEY, finished=False)
+    (file,) = (tmp_path / "measurements").rglob("study.parquet")
+    copied = file.read_bytes()
+    run.write(finished(1, 0.1, status="reached"))
+    run.put_together(KEY, finished=False)
+    file.write_bytes(copied)
+    with refused("damaged-run", f"{file} lacks trials"):
+        RunFiles(tmp_path).measurements(KEY)
 
 
 def test_a_trial_from_before_there_were_stacks_was_trained_alone(tmp_path: Path) -> None:

@@ -81,6 +81,8 @@ class _Listing:
     are in a later file, or got further in study.parquet, as in a copy of a growing run."""
     held: Mapping[str, Collection[Training]]
     """Separate file -> all of its trials and repeats."""
+    reached: Sequence[int]
+    """The trials and repeats in study.parquet that reached their goals, as `training_numbers`."""
 
 
 class StudyFiles:
@@ -236,7 +238,9 @@ class StudyFiles:
                 if far >= in_whole.get(training, far):
                     latest[training] = name
         counting = {name: [t for t in held[name] if latest.get(t) == name] for name in held}
-        self._seen = seen = _Listing(names, counting, held)
+        won = [] if whole is None else [s == "reached" for s in whole["status"].to_pylist()]
+        reached = training_numbers(whole)[won].tolist() if any(won) else []
+        self._seen = seen = _Listing(names, counting, held, reached)
         return _joined(whole, TRIALS, seen, rows), seen
 
     def _rows(
@@ -275,6 +279,9 @@ class StudyFiles:
         with self._reading:
             separate = {n: self._measurements_in(n, seen.held[n], columns) for n in seen.held}
         whole = self._of_whole(self._measurements, seen.names, MEASUREMENTS, columns)
+        if whole is not None and not np.isin(seen.reached, training_numbers(whole)).all():
+            with _refusing(self._measurements / WHOLE_STUDY) as place:
+                raise Damaged(f"{place} lacks trials that `trials` holds, as if copied in a merge")
         return _joined(whole, MEASUREMENTS, seen, separate)
 
     def _curve(self, seen: _Listing, trial: int, repeat: int) -> pa.Table:
