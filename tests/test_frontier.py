@@ -67,6 +67,16 @@ def test_status_counts_the_trials_that_replace_diverged_ones(tmp_path: Path) -> 
         run.write(ended(last, "exhausted", {0: 0.9, 50: 0.9}))
 
 
+def test_status_does_not_count_a_trial_that_was_set_aside_as_finished(tmp_path: Path) -> None:
+    ends: list[tuple[Status, list[float]]] = [("exhausted", [0.9] * 6), ("paused", [0.9])]
+    run = write_run(tmp_path, ends, "val/error < 0.2")
+    found = json.loads(called("status", tmp_path, "--json"))
+    assert (found["finished"], found["planned"]) == (1, 2)
+    run.put_together(run.studies()[0].key, finished=True)
+    found = json.loads(called("status", tmp_path, "--json"))
+    assert (found["finished"], found["planned"]) == (2, 2)
+
+
 def test_a_stricter_goal_is_censored_where_trials_stopped_early(tmp_path: Path) -> None:
     run = write_run(tmp_path, EARLY_AND_LATE, "val/error < 0.2")
     asked = [Goal.parse(f"val/error < {bound}") for bound in (0.35, 0.2, 0.1)]

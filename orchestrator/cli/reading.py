@@ -59,17 +59,20 @@ def _running(run: RunFiles) -> tuple[bool, str]:
 
 
 def _status_of(run: RunFiles, study: Study) -> dict[str, Any]:
-    from orchestrator.results import steps_to_all
+    from orchestrator.results import holds_branches, steps_to_all
     from orchestrator.results.counting import has_finished
 
     trials = run.trials(study.key, {"status", "steps", "open_from", "archive_status"})
     statuses = trials["status"].to_pylist()
-    finished = len(statuses)
+    is_over = has_finished(study, trials)
+    # Branches are set aside for good once they have been trained far enough.
+    aside = 0 if is_over or holds_branches(run) else statuses.count("paused")
+    finished = len(statuses) - aside
     # Diverged trials are replaced by others.
     needed = min(study.trials + statuses.count("diverged"), study.launches)
     return {
         **asdict(study.key),
-        "planned": finished if has_finished(study, trials) else max(needed, finished),
+        "planned": finished if is_over else max(needed, len(statuses)),
         "finished": finished,
         "trials": {name: statuses.count(name) for name in sorted(set(statuses))},
         "repeats": len(run.repeats.trials(study.key, {"status"})),
