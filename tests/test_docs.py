@@ -332,7 +332,8 @@ def test_training_code_is_brought_with_few_lines(example: str, tmp_path: Path) -
 def test_other_readers_and_our_own_calls_find_the_same(
     tmp_path: Path, sweep_file: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = sweep_file(recipes=["sgd", "momentum"], stop={"at_goal": False})
+    averaged = {"name": "sgd", "space": {"ema_decay": 0.9}}  # has columns of its own
+    file = sweep_file(recipes=[averaged, "momentum"], stop={"at_goal": False})
     run, planned = made(tmp_path / "runs/quickstart", load_sweep(file))
     train_all(run, planned)
     # Trials on their own and put together, side by side.
