@@ -177,10 +177,8 @@ def _for_program(name: str, program: str, seconds: float) -> None:
     missing = ", ".join(f"{{{needed}}}" for needed in NEEDED if needed not in given)
     todo = f"  # TODO: write {missing} where the command takes it.\n" if missing else ""
     own = {name: guessing.given(program, option) for name, option in found.items()}
-    rate = own.get("learning_rate") or guessing.default_of(
-        found.get("learning_rate", "--lr"), help_
-    )
-    rate = rate or 1e-3
+    default = guessing.default_of(found.get("learning_rate", "--lr"), help_)
+    rate = own.get("learning_rate") or default or 1e-3
     words = {
         "NAME": name,
         "GUESSES\n": (GUESSED if found else "") + todo,

@@ -79,15 +79,6 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
         refuse_unknown(kind, sorted(goal.metric for goal in study.goals), metrics)
     if program.function:
         return
-    starts = PROCESSES.search(" ".join(program.command))
-    if starts and program.launch == "once" and int(starts[2]) != devices:
-        raise BadInput(
-            f"The command starts {starts[2]} processes ({starts[0]}), but at batch size "
-            f"{study.batch_size:,} a trial has {counted(devices, 'device')}, by which its batch is "
-            f"divided. Write {{devices}} for the number, and say how many a trial gets: "
-            f"`resources: {{examples_per_device: 1, max_devices: {starts[2]}}}`.",
-            code="wrong-value",
-        )
     if clash := sorted({*params} & {*OF_TRIAL, *LISTS, *OTHERS}):
         raise BadInput(
             f"A metaparameter can't be called {clash[0]!r}, which is a placeholder of every "
@@ -134,6 +125,19 @@ def check_command(study: Study, devices: int, params: Mapping[str, Value]) -> No
         )
     if {"batch_size_per_device", "accumulation_steps"} & (said | place):
         passes(study, devices)
+    _check_processes(study, devices)
+
+
+def _check_processes(study: Study, devices: int) -> None:
+    starts = PROCESSES.search(" ".join(study.the_program.command))
+    if starts and study.the_program.launch == "once" and int(starts[2]) != devices:
+        raise BadInput(
+            f"The command starts {starts[2]} processes ({starts[0]}), but at batch size "
+            f"{study.batch_size:,} a trial has {counted(devices, 'device')}, by which its batch is "
+            f"divided. Write {{devices}} for the number, and say how many a trial gets: "
+            f"`resources: {{examples_per_device: 1, max_devices: {starts[2]}}}`.",
+            code="wrong-value",
+        )
 
 
 def passes(study: Study, devices: int) -> int:

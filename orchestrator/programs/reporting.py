@@ -93,8 +93,8 @@ def refuse_short_step(loader: Any, examples: int, drops: bool = False) -> None:
         short = rows % examples if rows < examples or not (drops or loader.drop_last) else 0
     except (AttributeError, KeyError, TypeError):  # started by hand, or a stream
         return
-    few = examples - short > MOST_UNTRAINED * (rows + examples - short)
-    if short and few and examples == told["batch_size"] and rows < examples * told["steps"]:
+    many = examples - short > MOST_UNTRAINED * (rows + examples - short)
+    if short and many and examples == told["batch_size"] and rows < examples * told["steps"]:
         raise RuntimeError(
             f"the training set has {rows} examples, so a step takes {short}, not {examples}. Set "
             f"drop_last (--dataloader_drop_last true), and write `examples: {rows}` in the workload"
