@@ -35,8 +35,7 @@ class NoiseCourse:
 def noise_courses(
     run: RunFiles, studies: Iterable[Study], rows: Iterable[FrontierRow]
 ) -> dict[StudyKey, tuple[NoiseCourse, ...]]:
-    """The noise scales along trainings of the trials that answer, and their repeats, where
-    measured."""
+    """The noise scales along trainings of the answering trials, repeats too, where measured."""
     answering = {row.key: trial for row in rows if (trial := row.answering[0]) is not None}
     asked = [
         study

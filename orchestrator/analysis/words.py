@@ -158,9 +158,8 @@ def errors_in_words(scaling: Scaling) -> str:
     if scaling.by_part is None:
         return (
             f"{whole} The error from the small number of trials is not known (where nothing is "
-            f"searched, the answer is that of one point). It takes {FEWEST_TRIALS} points or more "
-            f"of a design at each batch size, and repeats of three that reach the goal (in a sweep "
-            f"file, `repeats: {{count: 10, of: 5}}`)."
+            f"searched, the answer is that of one point). It takes {FEWEST_TRIALS} points of a "
+            f"design at each batch size, and repeats of three (`repeats: {{count: 10, of: 5}}`)."
         )
     more = 100 * (2**scaling.by_part - 1)
     return f"{whole} Two thirds of the trials would need {more:.1f} % more steps."

@@ -86,8 +86,7 @@ def refuse_other_batch(ranks: int, examples: int | None = None) -> None:
 
 
 def refuse_short_step(loader: Any, examples: int, drops: bool = False) -> None:
-    """Raises `RuntimeError` if the last step of an epoch has so many fewer `examples` than the
-    others that a share of those that are counted were never trained."""
+    """Raises `RuntimeError` if smaller last batches lack too many of the counted `examples`."""
     try:
         told, rows = json.loads(os.environ["ORCHESTRATE_TRIAL"]), len(loader.dataset)
         short = rows % examples if rows < examples or not (drops or loader.drop_last) else 0

@@ -83,7 +83,7 @@ class Course:
                 pass
             self._hearing.again()
         known = self._standing.measurements
-        self._earlier = len(known)
+        self._earlier, self._attempts = len(known), earlier
         self._resumed = known[-1] if known else Measurement(step=0, seconds=0.0, metrics={})
         self._source: Lines | Events = Lines(channel / REPORTS)
         if self._heard.place:
@@ -95,8 +95,13 @@ class Course:
     def is_over(self) -> bool:
         return self.status is not None
 
-    def has_news(self) -> bool:
-        return len(self._standing.measurements) > self._earlier
+    def gives_up(self, failed: ProgramFailed) -> bool:
+        """Whether it failed twice in a row before it reported anything new: what it has saved may
+        be cut off, since it was ended while it saved. Once may have another cause."""
+        stuck = len(self._standing.measurements) == self._earlier and not failed.died
+        if stuck:
+            (self._channel / "stuck").touch()
+        return stuck and any((old / "stuck").exists() for old in self._attempts[-1:])
 
     def follow(self, running: Running, hang_seconds: float | None) -> Iterator[Measurement | None]:
         """Hears the program until its trial has ended, whose status is known then."""
@@ -267,8 +272,7 @@ def train_program(
                 course.check()
                 status = course.status
             except ProgramFailed as failed:
-                # What it saved may be cut off, since it was ended while it saved.
-                broken = bool(earlier) and not course.has_news() and not failed.died
+                broken = course.gives_up(failed)
                 raise
             finally:
                 running.close()
@@ -289,9 +293,9 @@ def train_alone(
 
 def _until_free(lock: Path, longest: float) -> Iterator[None]:
     """Waits for the end of an earlier attempt, which may report until then."""
-    began = time.monotonic()
+    until = time.monotonic() + longest
     while _is_locked(lock):
-        if time.monotonic() - began > longest:
+        if time.monotonic() > until:
             raise ProgramFailed("an earlier attempt at this trial does not end", died=True)
         yield
         time.sleep(LOOK_SECONDS)
